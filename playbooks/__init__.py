@@ -1,0 +1,1 @@
+"""Playbooks: what to run, with which gates."""

@@ -1,0 +1,68 @@
+"""What every test may rely on: one thread per worker, a plain terminal, no network, a run folder of its own."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Set what must stand before torch is imported, and take the clock out of hypothesis."""
+    if hasattr(config, "workerinput"):  # an xdist worker: the workers share the cores already
+        os.environ["OMP_NUM_THREADS"] = "1"
+        os.environ["MKL_NUM_THREADS"] = "1"
+    settings.register_profile("day0", deadline=None, print_blob=True)
+    settings.load_profile("day0")
+
+
+@pytest.fixture(autouse=True)
+def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give every test the same terminal, whatever the machine's is: no colour, 120 columns."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    for name in ("FORCE_COLOR", "CLICOLOR_FORCE", "PY_COLORS", "PYTHONPATH"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail a test that talks to another machine: day0 never downloads."""
+    for owner, name in ((socket.socket, "connect"), (socket.socket, "connect_ex"), (socket, "getaddrinfo")):
+        monkeypatch.setattr(owner, name, _local_only(getattr(owner, name)))
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the path of a run folder that does not exist yet; its parent is the working folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "runs" / "test"
+
+
+def _local_only(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        # connect(self, address) with a path or a tuple; getaddrinfo(host, port)
+        address = args[1] if args and isinstance(args[0], socket.socket) else args[0]
+        host = address[0] if isinstance(address, tuple) else address
+        unix = isinstance(args[0], socket.socket) and args[0].family == socket.AF_UNIX
+        if not unix and not _is_local(host):
+            pytest.fail(f"a test tried to reach {host!r}; tests run without a network")
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _is_local(host: object) -> bool:
+    text = host.decode() if isinstance(host, bytes) else str(host or "localhost")
+    if text in ("localhost", socket.gethostname()):
+        return True
+    try:
+        return ipaddress.ip_address(text).is_loopback
+    except ValueError:
+        return False
