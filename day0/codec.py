@@ -1,0 +1,136 @@
+"""Records to JSON files and back: the envelope, schema versions, and refusals that say what to run again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from pydantic import ValidationError
+
+from day0 import __version__
+from day0.errors import Day0Error
+from day0.hashing import hash_json
+from day0.records import CanaryReport, Inventory, Lock, NumericsReport, Record, Trace
+
+__all__ = ["SCHEMAS", "Envelope", "NewerRecordError", "body_hash", "decode", "encode"]
+
+SCHEMAS: dict[type[Record], tuple[str, int]] = {
+    Trace: ("day0.trace", 1),
+    Inventory: ("day0.inventory", 1),
+    Lock: ("day0.lock", 1),
+    NumericsReport: ("day0.numerics", 1),
+    CanaryReport: ("day0.canary", 1),
+}
+
+R = TypeVar("R", bound=Record)
+
+
+class NewerRecordError(Day0Error):
+    """A record of a later day0: refused everywhere, and never overwritten."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Envelope(Generic[R]):
+    """A record with where it came from."""
+
+    record: R
+    inputs: dict[str, str]
+    """Name of each input and the hash it had."""
+    environment: dict[str, str]
+    made_by: str
+    digest: str
+    """Hash of the body, which later stages record as their input."""
+
+
+def body_hash(record: Record) -> str:
+    """Hash what a record says, without when and where it was made."""
+    return hash_json(_plain(record))
+
+
+def _plain(record: Record) -> object:
+    # Through text: only there pydantic writes infinity and NaN as strings, which JSON has no numbers for.
+    plain: object = json.loads(record.model_dump_json())
+    return plain
+
+
+def encode(record: Record, *, inputs: dict[str, str], environment: dict[str, str]) -> str:
+    """Return the text of the file: stable, sorted where order has no meaning, ending in a newline."""
+    name, version = SCHEMAS[type(record)]
+    document = {
+        "schema": f"{name}/{version}",
+        "made_by": f"day0 {__version__}",
+        "environment": dict(sorted(environment.items())),
+        "inputs": dict(sorted(inputs.items())),
+        "sha256": body_hash(record),
+        "body": _plain(record),
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def decode(kind: type[R], text: str, *, where: str, remake: str) -> Envelope[R]:
+    """Read a record back.
+
+    `where` is the file and `remake` the command that makes it again, both for messages.
+    Raises Day0Error: not JSON or cut off, another or a newer schema, fields missing or of the wrong type,
+    or a body that does not have the hash written beside it.
+    """
+    document = _parse(text, where, remake)
+    _check_schema(kind, document.get("schema"), where, remake)
+    try:
+        record = kind.model_validate(document.get("body"))
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_context=False)[0]
+        path = ".".join(str(part) for part in ("body", *fault["loc"]))
+        raise Day0Error(where, f"{path}: {fault['msg'].lower()}", hint=f"make it again with `{remake}`") from None
+    digest = body_hash(record)
+    if document.get("sha256") != digest:
+        raise Day0Error(
+            where,
+            "the body was changed after it was written",
+            facts=(f"written beside it: {document.get('sha256')}", f"hash of the body: {digest}"),
+            hint=f"make it again with `{remake}`",
+        )
+    return Envelope(
+        record=record,
+        inputs=_texts(document, "inputs", where, remake),
+        environment=_texts(document, "environment", where, remake),
+        made_by=str(document.get("made_by", "")),
+        digest=digest,
+    )
+
+
+def _parse(text: str, where: str, remake: str) -> dict[str, object]:
+    hint = f"make it again with `{remake}`"
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        cut = "not JSON" if text.rstrip().endswith("}") else "cut off"
+        raise Day0Error(where, f"the record is {cut} at line {error.lineno}: {error.msg}", hint=hint) from None
+    except RecursionError:
+        raise Day0Error(where, "the record is nested too deeply to be ours", hint=hint) from None
+    if not isinstance(document, dict):
+        raise Day0Error(where, f"expected a record, got a JSON {type(document).__name__}", hint=hint)
+    return document
+
+
+def _check_schema(kind: type[Record], found: object, where: str, remake: str) -> None:
+    name, version = SCHEMAS[kind]
+    have, _, number = str(found).partition("/")
+    if have != name or not number.isdigit():
+        raise Day0Error(
+            where, f"expected a record of schema {name}/{version}, got {found!r}", hint=f"make it with `{remake}`"
+        )
+    if int(number) > version:
+        raise NewerRecordError(
+            where,
+            f"it has schema {found}, and day0 {__version__} reads {name} up to /{version}",
+            hint=f"update day0, or make the record again with `{remake}`",
+        )
+
+
+def _texts(document: dict[str, object], key: str, where: str, remake: str) -> dict[str, str]:
+    value = document.get(key, {})
+    if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+        raise Day0Error(where, f"{key}: expected names with texts", hint=f"make it again with `{remake}`")
+    return value

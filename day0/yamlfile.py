@@ -1,0 +1,167 @@
+"""Read a YAML file that may be hostile or half-written, and check it against a record with line numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from day0.errors import Day0Error, near_names
+
+__all__ = ["MAX_YAML_BYTES", "YamlDocument", "read_yaml", "validate_yaml"]
+
+MAX_YAML_BYTES = 1 << 20
+MAX_YAML_NODES = 100_000
+
+KeyPath = tuple[str | int, ...]
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class YamlDocument:
+    """Plain data and, for every key and item in it, the line it stands on (from 1)."""
+
+    path: Path
+    data: object
+    lines: dict[KeyPath, int]
+    text: str
+
+    def line_of(self, key: KeyPath) -> int:
+        """Return the line of a key, or of the nearest key around it."""
+        while key and key not in self.lines:
+            key = key[:-1]
+        return self.lines.get(key, 1)
+
+
+def read_yaml(path: Path) -> YamlDocument:
+    """Read one YAML document by the safe loader.
+
+    Raises Day0Error: no such file, too large, not UTF-8, malformed (with the line), a key twice, aliases.
+    """
+    text = _read_text(path)
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f":{mark.line + 1}" if mark else ""
+        raise Day0Error(
+            f"{path}{line}", f"malformed YAML: {error.problem or error.context}", hint="correct that line and run again"
+        ) from None
+    except yaml.YAMLError as error:
+        raise Day0Error(str(path), f"malformed YAML: {error}", hint="save the file as plain UTF-8 text") from None
+    except RecursionError:
+        raise Day0Error(str(path), "the document is nested too deep", hint="is it YAML at all?") from None
+    if node is None:
+        raise Day0Error(str(path), "the file is empty", hint="see playbooks/ and devices/profiles/ for examples")
+    lines = dict(_lines(node, (), path, set()))
+    data: object = _construct(text, path)
+    return YamlDocument(path=path, data=data, lines=lines, text=text)
+
+
+def validate_yaml(model: type[M], document: YamlDocument) -> M:
+    """Check a document against a pydantic model.
+
+    Raises Day0Error naming file, line, field, what was expected and the value found; all faults are listed.
+    """
+    try:
+        return model.model_validate(document.data, strict=False)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_context=False)
+        first = faults[0]
+        where = _place(document, first["loc"])
+        facts = tuple(f"{_place(document, fault['loc'])}: {_problem(fault)}" for fault in faults[1:6])
+        hint = _hint(model, first) or "correct the field and run again"
+        raise Day0Error(where, _problem(first), facts=facts, hint=hint) from None
+
+
+def _construct(text: str, path: Path) -> object:
+    try:
+        data: object = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise Day0Error(f"{path}{line}", f"malformed YAML: {error.problem}", hint="use plain values, no tags") from None
+    except ValueError as error:  # an impossible date such as 2026-99-99
+        raise Day0Error(str(path), f"malformed YAML: {error}", hint="put the value in quotes") from None
+    return data
+
+
+def _read_text(path: Path) -> str:
+    try:
+        size = path.stat().st_size
+        if size > MAX_YAML_BYTES:
+            raise Day0Error(
+                str(path), f"the file has {size:,} bytes, more than {MAX_YAML_BYTES:,}", hint="is it YAML at all?"
+            )
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise Day0Error(str(path), "there is no such file", hint="check the path") from None
+    except IsADirectoryError:
+        raise Day0Error(str(path), "this is a folder, not a YAML file", hint="name a file in it") from None
+    except UnicodeDecodeError as error:
+        raise Day0Error(
+            str(path), f"byte {error.start} is not UTF-8", hint="save the file as plain UTF-8 text"
+        ) from None
+    except OSError as error:
+        raise Day0Error(str(path), f"cannot be read: {error.strerror}", hint="check path and permissions") from None
+
+
+def _lines(node: yaml.Node, key: KeyPath, path: Path, seen: set[int]) -> Iterator[tuple[KeyPath, int]]:
+    line = node.start_mark.line + 1
+    if id(node) in seen:
+        raise Day0Error(f"{path}:{line}", "an alias (*name) is used", hint="write the value out; aliases can explode")
+    if len(seen) > MAX_YAML_NODES or len(key) > 50:
+        raise Day0Error(f"{path}:{line}", "the document is too large or too deep", hint="split the file")
+    seen.add(id(node))
+    yield key, line
+    if isinstance(node, yaml.MappingNode):
+        yield from _mapping_lines(node, key, path, seen)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            yield from _lines(item, (*key, index), path, seen)
+
+
+def _mapping_lines(node: yaml.MappingNode, key: KeyPath, path: Path, seen: set[int]) -> Iterator[tuple[KeyPath, int]]:
+    names: set[Hashable] = set()
+    for name_node, value in node.value:
+        name = name_node.value
+        line = name_node.start_mark.line + 1
+        if not isinstance(name, str):
+            raise Day0Error(f"{path}:{line}", "a key is not plain text", hint="write `key: value`")
+        if name in names:
+            raise Day0Error(f"{path}:{line}", f"the key '{name}' stands twice", hint="remove one of them")
+        names.add(name)
+        yield from _lines(value, (*key, name), path, seen)
+        yield (*key, name), line  # of the key: its value may begin on the next line
+
+
+def _place(document: YamlDocument, loc: tuple[int | str, ...]) -> str:
+    dotted = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
+    return f"{document.path}:{document.line_of(tuple(loc))}" + (f": {dotted}" if dotted else "")
+
+
+def _problem(fault: object) -> str:
+    assert isinstance(fault, dict)  # noqa: S101 - pydantic's own type
+    kind, message, value = fault["type"], fault["msg"], fault.get("input")
+    if kind == "extra_forbidden":
+        return f"there is no such field '{fault['loc'][-1]}'"
+    if kind == "missing":
+        return "this field is missing"
+    message = message.removeprefix("Value error, ")
+    return f"{message[0].lower()}{message[1:]}, got {_short(value)}"
+
+
+def _short(value: object) -> str:
+    text = f"the {type(value).__name__} {value!r}"
+    return text if len(text) < 80 else text[:77] + "..."
+
+
+def _hint(model: type[BaseModel], fault: object) -> str:
+    assert isinstance(fault, dict)  # noqa: S101 - pydantic's own type
+    if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1:
+        fields = tuple(model.model_fields)
+        return near_names(str(fault["loc"][-1]), fields) or f"fields are: {', '.join(fields)}"
+    return ""

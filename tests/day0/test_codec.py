@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from day0.codec import SCHEMAS, body_hash, decode, encode
+from day0.errors import Day0Error
+from day0.records import (
+    CaseResult,
+    Identity,
+    Lock,
+    LockEntry,
+    ModelInfo,
+    NumericsReport,
+    PhaseInfo,
+    Signature,
+    TensorValue,
+    Trace,
+    TraceEntry,
+)
+
+LOCK = Lock(
+    device="sim",
+    namespace="base",
+    model="sha256:00",
+    entries=(
+        LockEntry(
+            operator="aten::topk",
+            dtypes=("float32",),
+            signatures=("aa",),
+            identity=Identity(operator="aten::topk", contract=1, namespace="base", id="sort", version="1.0"),
+            kind="decomposition",
+            source_hash="sha256:11",
+            origin="kernels/torch/topk.py",
+            decisions=(),
+        ),
+    ),
+)
+
+
+def _text() -> str:
+    return encode(LOCK, inputs={"trace": "sha256:22"}, environment={"torch": "2.13.0"})
+
+
+def test_a_record_comes_back_as_it_was_written() -> None:
+    found = decode(Lock, _text(), where="ops.lock", remake="day0 register")
+    assert found.record == LOCK
+    assert found.inputs == {"trace": "sha256:22"}
+    assert found.digest == body_hash(LOCK)
+
+
+def test_the_text_is_stable_and_ends_in_a_newline() -> None:
+    assert _text() == _text()
+    assert _text().endswith("}\n")
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.3, 0.9])
+def test_a_truncated_record_names_the_file_and_what_to_run(keep: float) -> None:
+    text = _text()
+    with pytest.raises(Day0Error) as caught:
+        decode(Lock, text[: int(len(text) * keep)], where="runs/a/ops.lock", remake="day0 register --run runs/a")
+    assert caught.value.where == "runs/a/ops.lock"
+    assert "cut off" in caught.value.what or "not JSON" in caught.value.what
+    assert "day0 register --run runs/a" in caught.value.hint
+
+
+def test_a_newer_schema_is_refused_with_both_versions() -> None:
+    text = _text().replace("day0.lock/1", "day0.lock/7")
+    with pytest.raises(Day0Error, match=r"day0\.lock/7.*up to /1"):
+        decode(Lock, text, where="ops.lock", remake="day0 register")
+
+
+def test_another_kind_of_record_is_refused() -> None:
+    with pytest.raises(Day0Error, match=r"expected a record of schema day0\.trace/1"):
+        decode(Trace, _text(), where="trace.json", remake="day0 trace")
+
+
+def test_a_changed_body_is_noticed() -> None:
+    text = _text().replace('"stable"', '"x"').replace("kernels/torch/topk.py", "kernels/torch/evil.py")
+    with pytest.raises(Day0Error, match="changed after it was written"):
+        decode(Lock, text, where="ops.lock", remake="day0 register")
+
+
+def test_a_missing_field_is_named_by_its_path() -> None:
+    document = json.loads(_text())
+    del document["body"]["entries"][0]["identity"]["version"]
+    with pytest.raises(Day0Error, match=r"body\.entries\.0\.identity\.version"):
+        decode(Lock, json.dumps(document), where="ops.lock", remake="day0 register")
+
+
+def test_an_unknown_optional_field_of_a_later_writer_is_ignored() -> None:
+    document = json.loads(_text())
+    document["body"]["written_by_a_later_day0"] = True
+    assert decode(Lock, json.dumps(document), where="ops.lock", remake="day0 register").record == LOCK
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "null", '"x"', "[" * 100_000])
+def test_other_json_is_refused_without_a_traceback(text: str) -> None:
+    with pytest.raises(Day0Error):
+        decode(Lock, text, where="ops.lock", remake="day0 register")
+
+
+def test_infinity_and_nan_are_valid_json_and_come_back() -> None:
+    case = CaseResult(
+        case="a",
+        signature="a",
+        op="aten::mm",
+        shapes="",
+        implementation="native",
+        regime="ordinary",
+        seed=0,
+        status="fail",
+        rule="relative_l2",
+        reason="",
+        error=float("inf"),
+        yardstick=float("nan"),
+    )
+    report = NumericsReport(device="sim", lock="x", seed=0, cases=(case,))
+    text = encode(report, inputs={}, environment={})
+    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    found = decode(NumericsReport, text, where="numerics.json", remake="day0 check").record.cases[0]
+    assert found.error == float("inf")
+    assert found.yardstick != found.yardstick
+
+
+def test_every_record_has_its_own_schema() -> None:
+    names = [name for name, _ in SCHEMAS.values()]
+    assert len(set(names)) == len(names) == 5
+
+
+def test_a_trace_with_every_kind_of_value_comes_back() -> None:
+    signature = Signature(op="aten::relu", args=(TensorValue(shape=(2, 0), dtype="float32", stride=(1, 1)),))
+    trace = Trace(
+        model=ModelInfo(
+            source="toy", dtype="float32", class_name="Toy", parameters=1, parameter_bytes=4, fingerprint="sha256:0"
+        ),
+        mode="meta",
+        mode_reason="asked for",
+        device="meta",
+        phases=(PhaseInfo(name="prefill", batch=1, tokens=2, context=0, calls=1),),
+        entries=(TraceEntry(id="aa", signature=signature, outputs=signature.args, counts={"prefill": 1}),),
+    )
+    text = encode(trace, inputs={}, environment={})
+    assert decode(Trace, text, where="trace.json", remake="day0 trace").record == trace

@@ -1,0 +1,174 @@
+"""Make the golden files of the current schema numbers: `python tests/golden/make.py`. Old numbers are never made again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from day0.codec import SCHEMAS, encode
+from day0.records import (
+    CanaryReport,
+    CaseResult,
+    Decision,
+    Gap,
+    GateResult,
+    Identity,
+    Inventory,
+    InventoryEntry,
+    Leaf,
+    ListValue,
+    Lock,
+    LockEntry,
+    ModelInfo,
+    NumericsReport,
+    PhaseInfo,
+    Receipt,
+    Record,
+    ScalarValue,
+    Signature,
+    StageResult,
+    TensorValue,
+    Trace,
+    TraceEntry,
+)
+
+HERE = Path(__file__).parent
+IDENTITY = Identity(operator="aten::topk", contract=1, namespace="kimi/k3.1", id="sort", version="1.10")
+DECISION = Decision(candidate=str(IDENTITY), accepted=True, reason="sorts")
+SIGNATURE = Signature(
+    op="aten::index.Tensor",
+    args=(
+        TensorValue(shape=(2, 0, 3), dtype="bfloat16", stride=(3, 3, 1), offset=4, alias=0),
+        ListValue(
+            items=(
+                ScalarValue(type="none", value="None"),
+                TensorValue(shape=(2,), dtype="int64", stride=(1,), range=(-1, 7)),
+            )
+        ),
+    ),
+    kwargs={"eps": ScalarValue(type="float", value="1e-05")},
+)
+
+
+def records() -> tuple[Record, ...]:
+    """Return one record of each kind, with every field set."""
+    trace = Trace(
+        model=ModelInfo(
+            source="hf:deepseek_v32",
+            overrides={"num_hidden_layers": "2"},
+            dtype="bfloat16",
+            class_name="DeepseekV32ForCausalLM",
+            parameters=10,
+            parameter_bytes=20,
+            fingerprint="sha256:00",
+        ),
+        mode="meta",
+        mode_reason="asked for",
+        device="meta",
+        phases=(PhaseInfo(name="decode", batch=1, tokens=1, context=8, calls=3, reason="asked for"),),
+        entries=(
+            TraceEntry(
+                id="0123456789abcdef",
+                signature=SIGNATURE,
+                outputs=(TensorValue(shape=(2,), dtype="bfloat16", stride=(1,)),),
+                counts={"decode": 3},
+                mutates=("self",),
+                module="model.layers.0",
+                module_class="Layer",
+                modules=2,
+                source="transformers/models/x.py:1",
+                host_sync=True,
+                flops=5,
+                bytes=6,
+            ),
+        ),
+    )
+    entry = InventoryEntry(
+        id="0123456789abcdef",
+        op="aten::topk",
+        dtypes=("float32",),
+        shapes="float32[2, 8]",
+        verdict="replaced",
+        device_verdict="missing",
+        reason="no kernel",
+        evidence="claimed",
+        leaves=(Leaf(op="aten::topk.values", supported=False, reason="no kernel", host_sync=False),),
+        options=(str(IDENTITY),),
+        calls=3,
+        phases=("decode",),
+        module="model.layers.0",
+        source="x.py:1",
+        share=0.25,
+    )
+    chosen = LockEntry(
+        operator="aten::topk",
+        dtypes=("float32",),
+        signatures=("0123456789abcdef",),
+        identity=IDENTITY,
+        kind="decomposition",
+        source_hash="sha256:11",
+        origin="kernels/torch/topk.py",
+        decisions=(DECISION,),
+    )
+    gap = Gap(
+        operator="aten::silu",
+        dtypes=("float32",),
+        signatures=("fedcba9876543210",),
+        calls=2,
+        module="model.layers.1",
+        reason="no kernel",
+        decisions=(DECISION.model_copy(update={"accepted": False}),),
+    )
+    case = CaseResult(
+        case="0123456789abcdef-wide-0",
+        signature="0123456789abcdef",
+        op="aten::topk",
+        shapes="float32[2, 8]",
+        implementation=str(IDENTITY),
+        regime="wide",
+        seed=0,
+        status="fail",
+        rule="relative_l2",
+        reason="too far",
+        golden="float64 on cpu",
+        error=float("inf"),
+        yardstick=1e-7,
+        limit=3e-7,
+        worst_index=(1, 2),
+        worst_got="nan",
+        worst_expected="1",
+        reproducer="evidence/a",
+    )
+    stage = StageResult(
+        name="load",
+        title="load",
+        status="fail",
+        reason="changed_tensors is 1",
+        gates=(GateResult(metric="changed_tensors", rule="==", limit=0.0, value=1.0, passed=False, reason="is 1"),),
+        metrics={"changed_tensors": 1.0},
+        receipts=(Receipt(identity=str(IDENTITY), operator="aten::topk", kind="kernel", device="sim:0", calls=4),),
+        evidence="evidence/b",
+    )
+    return (
+        trace,
+        Inventory(device="sim", model="hf:deepseek_v32", entries=(entry,), roofline_seconds=0.5),
+        Lock(device="sim", namespace="kimi/k3.1", model="sha256:00", entries=(chosen,), gaps=(gap,)),
+        NumericsReport(device="sim", lock="sha256:22", seed=0, cases=(case,)),
+        CanaryReport(device="sim", lock="sha256:22", allow_unverified=True, stages=(stage,)),
+    )
+
+
+def text_of(record: Record) -> str:
+    """Return the text of a golden file."""
+    return encode(record, inputs={"model": "sha256:33"}, environment={"torch": "2.13.0"})
+
+
+def path_of(record: Record) -> Path:
+    """Return its place, by schema name and number."""
+    name, number = SCHEMAS[type(record)]
+    return HERE / f"{name.removeprefix('day0.')}-{number}.json"
+
+
+if __name__ == "__main__":
+    for made in records():
+        if not path_of(made).exists():
+            path_of(made).write_text(text_of(made), encoding="utf-8")
