@@ -1,0 +1,93 @@
+"""What an operator file says: the contract of one operator, as one frozen record named `OP`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+__all__ = ["DEFAULT_TOLERANCE", "Attribute", "Operator", "Sample", "Tolerance"]
+
+# floats: error against a golden, relative to what the dtype itself costs · exact: bit for bit ·
+# index_set: indices compared as sets with the score margin at the cut, ties allowed · index_order: the same, and the
+# scores must come in the expected order
+Comparison = Literal["floats", "exact", "index_set", "index_order"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tolerance:
+    """How far a result may be from the golden. Nothing loosens it from outside."""
+
+    ratio: float
+    """Error over the error of a same-dtype reference on the same inputs."""
+    ceiling: float
+    """Largest relative L2 error, whatever the ratio says."""
+    ulps: float
+    """Floor in units in the last place of the output dtype; errors below it pass."""
+    reason: str
+    """Why these numbers."""
+
+
+DEFAULT_TOLERANCE = Tolerance(
+    ratio=3.0,
+    ceiling=1e-2,
+    ulps=1.0,
+    reason="3 is the ratio at which three independent teams cut (peers: dynamo, Neuron, msprobe use 2 to 5); "
+    "1e-2 is the method's own ceiling; one ULP is the rounding of the output itself",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attribute:
+    """Something in which models differ, and which is therefore never a hidden constant."""
+
+    name: str
+    meaning: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sample:
+    """Ready arguments for one call, on the CPU."""
+
+    kind: str
+    """`small`, `odd` or `corner`: each operator has at least one of each."""
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Operator:
+    """The whole meaning of one operator.
+
+    `reference` is plain PyTorch, computes in the dtype it is given (float64 too, which is how goldens are made)
+    and returns what the schema says. `fill` writes valid values into freshly allocated arguments whose shapes and
+    strides come from a trace: index-like inputs must be valid by construction. `flops` counts from arguments.
+    """
+
+    name: str
+    """Torch qualified name without overload: `aten::topk` or `day0::lightning_indexer`."""
+    version: int
+    summary: str
+    schema: str
+    """Torch schema without the name, for our own operators; empty for aten, where torch holds it."""
+    mathematics: str
+    source: str
+    """Where the mathematics comes from."""
+    reference: Callable[..., Any]
+    samples: Callable[[torch.Generator], Iterator[Sample]]
+    fake: Callable[..., Any] | None = None
+    fill: Callable[[tuple[Any, ...], dict[str, Any], torch.Generator], None] | None = None
+    flops: Callable[..., int] | None = None
+    comparison: Comparison = "floats"
+    index_output: int = 0
+    """For index comparisons: which of the results holds the indices; the others are copies."""
+    free_dtypes: tuple[int, ...] = ()
+    """Results whose dtype is the device's own choice; their values are judged all the same."""
+    choice_dim: Callable[[tuple[Any, ...], dict[str, Any]], int] | None = None
+    """For index comparisons: the dimension of the first argument that is chosen from; the last without it."""
+    tolerance: Tolerance = DEFAULT_TOLERANCE
+    attributes: tuple[Attribute, ...] = ()
+    verified_against: str = ""
+    """Independent code that a test compares the reference with; empty until there is one."""
