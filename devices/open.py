@@ -1,0 +1,62 @@
+"""Open the torch device that a profile describes, and ask it simple things whatever its type."""
+
+from __future__ import annotations
+
+import importlib
+
+import torch
+
+from day0.devices.profile import DeviceProfile
+from day0.errors import Day0Error
+
+__all__ = ["memory_allocated", "open_torch_device", "synchronize"]
+
+
+def open_torch_device(profile: DeviceProfile) -> torch.device:
+    """Return the device, ready for use.
+
+    Raises Day0Error if its module cannot be imported, or if torch has no such device here.
+    """
+    if profile.torch_device == "sim":
+        from day0.devices.sim.device import open_sim
+
+        return open_sim(profile)
+    if profile.import_module is not None:
+        _import(profile, profile.import_module)
+    try:
+        device = torch.device(profile.torch_device)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        first = (str(error).strip().splitlines() or [""])[0][:200]
+        raise Day0Error(
+            f"device '{profile.torch_device}'",
+            f"torch {torch.__version__} cannot use it here: {first}",
+            hint="install a build of torch for it, or take --device sim; see `day0 device list`",
+        ) from None
+    return device
+
+
+def _import(profile: DeviceProfile, module: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise Day0Error(
+            f"device profile {profile.name}",
+            f"import_module '{module}' is not installed (no module '{error.name}')",
+            hint=f"install the vendor's package that provides {module}",
+        ) from None
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until everything on the device is done."""
+    module = getattr(torch, device.type, None)
+    wait = getattr(module, "synchronize", None)
+    if wait is not None:
+        wait()
+
+
+def memory_allocated(device: torch.device) -> int:
+    """Return allocated bytes, 0 where the device does not count."""
+    module = getattr(torch, device.type, None)
+    count = getattr(module, "memory_allocated", None)
+    return int(count()) if count is not None else 0

@@ -1,0 +1,1 @@
+"""The simulated device: a real torch device written in Python."""

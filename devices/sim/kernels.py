@@ -1,0 +1,98 @@
+"""The kernels of the simulated device: torch's CPU kernels, registered for PrivateUse1 where the profile grants them.
+
+They are really registered, so that questions to the dispatcher get the answer that a vendor's backend would give.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from day0.devices.leaves import HOST_SYNCS, is_metadata_view
+from day0.devices.profile import DeviceProfile
+from day0.devices.sim.own import OWN_KERNELS
+from day0.devices.sim.refuse import refuse_index, refuse_lacks, refuse_mixed_devices, refuse_size
+from day0.devices.sim.state import STATE
+from day0.devices.sim.tensor import SimTensor, raw
+from day0.devices.sim.wrap import count_transfer, wrap
+from day0.reference_ops.signatures import resolve, tensors_in
+
+__all__ = ["make_kernels", "register_kernels", "run_on_cpu"]
+
+Kernel = Callable[..., Any]
+
+
+def make_kernels(profile: DeviceProfile) -> dict[str, Kernel]:
+    """Return a kernel for every aten overload with a CPU kernel, but for those that the profile takes away."""
+    return {name: _kernel_for(resolve(name)) for name in _granted(profile)}
+
+
+def register_kernels(kernels: dict[str, Kernel]) -> torch.library.Library:
+    """Register kernels for PrivateUse1. Destroying the library takes them all back."""
+    library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch warns when PrivateUse1 kernels replace composites
+        for name, kernel in kernels.items():
+            library.impl(name.removeprefix("aten::"), kernel, "PrivateUse1")
+    return library
+
+
+def _granted(profile: DeviceProfile) -> Iterator[str]:
+    gone = {name for name, lack in profile.lacks.items() if not lack.dtypes and not lack.ranks}
+    for name in torch._C._dispatch_get_all_op_names():
+        if not name.startswith("aten::") or name in gone or name.partition(".")[0] in gone:
+            continue
+        on_cpu = torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
+        if on_cpu or name in OWN_KERNELS or is_metadata_view(name):
+            yield name
+
+
+def _kernel_for(func: Any) -> Kernel:
+    """Make the device's kernel of one overload: refuse like a device, compute on the CPU, wrap like a device."""
+    name = func.name()
+    base = name.partition(".")[0]
+    syncs = base in HOST_SYNCS
+    compute = OWN_KERNELS.get(name) or _borrowed(func)
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        if name not in OWN_KERNELS:
+            refuse_mixed_devices(func, args, kwargs)
+        refuse_index(args, kwargs)
+        refuse_lacks(name, args, kwargs)
+        refuse_size(name, args, kwargs)
+        if syncs:
+            STATE.counters.host_syncs += 1
+        return compute(*args, **kwargs)
+
+    return kernel
+
+
+def _borrowed(func: Any) -> Kernel:
+    def compute(*args: Any, **kwargs: Any) -> Any:
+        inner_kwargs = {key: _inner_value(key, value) for key, value in kwargs.items()}
+        result = func(*[_inner_value("", value) for value in args], **inner_kwargs)
+        return wrap(result, (*args, *kwargs.values()))
+
+    return compute
+
+
+def run_on_cpu(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Do what a device with a CPU fallback does with an operator that it lacks: there, run, and back. Counted."""
+    STATE.counters.fallbacks[func.name()] += 1
+    refuse_mixed_devices(func, args, kwargs)
+    for tensor in tensors_in((args, kwargs)):
+        if isinstance(tensor, SimTensor):
+            count_transfer(tensor, waits=True)
+    result = _borrowed(func)(*args, **kwargs)
+    for tensor in tensors_in(result):
+        count_transfer(tensor)
+    return result
+
+
+def _inner_value(key: str, value: Any) -> Any:
+    if isinstance(value, torch.device) or (key == "device" and value is not None):
+        return torch.device("cpu")
+    return value if not isinstance(value, (SimTensor, list, tuple)) else raw(value)

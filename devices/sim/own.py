@@ -1,0 +1,103 @@
+"""Kernels that the simulated device cannot borrow from the CPU.
+
+Copies and aliases: torch leaves them to composites that assume a backend in C++, and a device without them cannot hold
+a tensor. Convolution: out-of-tree backends get an operator of their own for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from day0.devices.sim.tensor import SimTensor, raw
+from day0.devices.sim.wrap import count_transfer, on_device, wrap
+
+__all__ = ["OWN_KERNELS"]
+
+
+def _alias(self: SimTensor) -> SimTensor:
+    return SimTensor(self.raw.detach())
+
+
+def _same(self: torch.Tensor) -> torch.Tensor:
+    return self
+
+
+def _copy(self: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    if isinstance(self, SimTensor) != isinstance(source, SimTensor):
+        count_transfer(source, waits=isinstance(source, SimTensor) and not non_blocking)
+    raw(self).copy_(raw(source))
+    return self
+
+
+def _copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    return _copy(target, source)
+
+
+def _copy_from_and_resize(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    target.resize_(source.shape)
+    return _copy(target, source)
+
+
+def _to_copy(
+    self: torch.Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    non_blocking: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> torch.Tensor:
+    target = device if device is not None else self.device
+    copied: torch.Tensor = torch.ops.aten._to_copy.default(
+        raw(self), dtype=dtype, device="cpu", memory_format=memory_format
+    )
+    if target.type == "meta":
+        return copied.to(target)
+    if isinstance(self, SimTensor) != (target.type == "sim"):
+        count_transfer(copied, waits=target.type != "sim" and not non_blocking)
+    return on_device(copied) if target.type == "sim" else copied.to(target)
+
+
+def _clone(self: SimTensor, *, memory_format: torch.memory_format | None = None) -> SimTensor:
+    return SimTensor(torch.ops.aten.clone.default(self.raw, memory_format=memory_format))
+
+
+def _conj(self: SimTensor) -> SimTensor:
+    # torch's lazy conjugation is a bit of the C++ tensor that a wrapper does not carry: values now, no view.
+    return SimTensor(torch.ops.aten.conj_physical.default(self.raw))
+
+
+def _negated(self: SimTensor) -> SimTensor:
+    return SimTensor(torch.ops.aten.neg.default(self.raw))
+
+
+def _convolution(*args: Any) -> Any:
+    return wrap(torch.ops.aten.convolution.default(*raw(args)), args)
+
+
+def _convolution_backward(grad: Any, inputs: Any, weight: Any, *rest: Any) -> Any:
+    # The operator for CPUs has the sizes of the bias in fourth place.
+    given = (grad, inputs, weight, [weight.shape[0]], *rest)
+    return wrap(torch.ops.aten.convolution_backward.default(*raw(given)), given)
+
+
+OWN_KERNELS: dict[str, Callable[..., Any]] = {
+    "aten::alias": _alias,
+    "aten::detach": _alias,
+    "aten::lift_fresh": _same,
+    "aten::lift": _same,
+    "aten::copy_": _copy,
+    "aten::_copy_from": _copy_from,
+    "aten::_copy_from_and_resize": _copy_from_and_resize,
+    "aten::_to_copy": _to_copy,
+    "aten::clone": _clone,
+    "aten::_conj": _conj,
+    "aten::_neg_view": _negated,
+    "aten::convolution_overrideable": _convolution,
+    "aten::convolution_backward_overrideable": _convolution_backward,
+}
+"""By overload."""

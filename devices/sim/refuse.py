@@ -1,0 +1,107 @@
+"""What the simulated device refuses, in the words of torch's own backends."""
+
+from __future__ import annotations
+
+from functools import cache
+from math import prod
+from typing import Any
+
+import torch
+
+from day0.devices.sim.state import STATE
+from day0.devices.sim.tensor import SimTensor
+from day0.reference_ops.signatures import dtype_name, tensors_in
+
+__all__ = ["refuse_index", "refuse_lacks", "refuse_mixed_devices", "refuse_size"]
+
+_CPP_NAMES = {
+    "bool": "Bool",
+    "uint8": "Byte",
+    "uint16": "UInt16",
+    "uint32": "UInt32",
+    "uint64": "UInt64",
+    "int8": "Char",
+    "int16": "Short",
+    "int32": "Int",
+    "int64": "Long",
+    "float8_e4m3fn": "Float8_e4m3fn",
+    "float8_e4m3fnuz": "Float8_e4m3fnuz",
+    "float8_e5m2": "Float8_e5m2",
+    "float8_e5m2fnuz": "Float8_e5m2fnuz",
+    "float8_e8m0fnu": "Float8_e8m0fnu",
+    "float4_e2m1fn_x2": "Float4_e2m1fn_x2",
+    "float16": "Half",
+    "bfloat16": "BFloat16",
+    "float32": "Float",
+    "float64": "Double",
+    "complex32": "ComplexHalf",
+    "complex64": "ComplexFloat",
+    "complex128": "ComplexDouble",
+}
+"""What torch's own messages call a dtype."""
+
+_CPU_INDEX_ALLOWED = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"})
+"""Real devices take index tensors from the CPU here."""
+
+
+def refuse_mixed_devices(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise RuntimeError for a tensor of another device, but for a number that is only read."""
+    name = func.name()
+    base = name.partition(".")[0]
+    for tensor in tensors_in((args, kwargs)):
+        if isinstance(tensor, SimTensor) or (tensor.dim() == 0 and not _is_written(func, tensor, args, kwargs)):
+            continue
+        if base in _CPU_INDEX_ALLOWED and tensor.dtype in (torch.int64, torch.int32, torch.bool, torch.uint8):
+            continue
+        raise RuntimeError(
+            "Expected all tensors to be on the same device, but found at least two devices, sim:0 and "
+            f"{tensor.device}! (when checking argument in {base})"
+        )
+
+
+def _is_written(func: Any, tensor: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    written = _written_arguments(func)
+    values = [args[place] for place, _ in written if place < len(args)]
+    values += [kwargs[name] for _, name in written if name in kwargs]
+    return any(tensor is one for one in tensors_in(values))
+
+
+@cache
+def _written_arguments(func: Any) -> tuple[tuple[int, str], ...]:
+    arguments = enumerate(func._schema.arguments)
+    return tuple((place, one.name) for place, one in arguments if one.alias_info and one.alias_info.is_write)
+
+
+def refuse_index(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise RuntimeError for `sim:1` and above: there is one device."""
+    for value in (kwargs.get("device"), *args):
+        if isinstance(value, torch.device) and value.type == "sim" and value.index not in (None, 0):
+            raise RuntimeError(f"sim error: invalid device ordinal {value.index}; there is one device, sim:0")
+
+
+def refuse_lacks(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise what a kernel raises that is there, but not for these dtypes or ranks."""
+    tensors = list(tensors_in((args, kwargs)))
+    dtypes, ranks = tuple(dtype_name(one.dtype) for one in tensors), tuple(one.dim() for one in tensors)
+    lack = STATE.profile.lack_of(name, dtypes, ranks)
+    if lack is None:
+        return
+    operator = name.removeprefix("aten::").partition(".")[0]
+    wrong = next((dtype for dtype in dtypes if dtype in lack.dtypes), None)
+    if wrong is not None:
+        raise NotImplementedError(f"\"{operator}_sim\" not implemented for '{_CPP_NAMES.get(wrong, wrong)}'")
+    rank = next(rank for rank in ranks if rank in lack.ranks)
+    raise RuntimeError(f"{operator}: the sim device does not take tensors with {rank} dimensions")
+
+
+def refuse_size(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise torch.OutOfMemoryError before the host is asked for memory that the device has not."""
+    if name not in ("aten::empty.memory_format", "aten::empty_strided"):
+        return
+    dtype = kwargs.get("dtype") or torch.get_default_dtype()
+    sizes = args[0]
+    if name == "aten::empty_strided" and 0 not in sizes:
+        elements = 1 + sum((size - 1) * step for size, step in zip(sizes, args[1], strict=True))
+    else:
+        elements = prod(sizes)
+    STATE.refuse_over_limit(elements * dtype.itemsize)

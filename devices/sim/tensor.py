@@ -1,0 +1,94 @@
+"""A tensor on the simulated device: a wrapper around a CPU tensor of the same shape, strides and offset."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+
+from day0.devices.sim.dispatch import dispatch
+from day0.devices.sim.state import STATE
+
+__all__ = ["SimTensor", "raw"]
+
+_DATA: Any = torch.Tensor.data
+
+
+class SimTensor(torch.Tensor):
+    """Wraps a CPU tensor `raw`; views share its storage. Operators go through `dispatch`."""
+
+    raw: torch.Tensor
+    # No conversion of results by torch: kernels wrap what they return.
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # torch's documented idiom
+
+    @staticmethod
+    def __new__(cls: type[Self], raw: torch.Tensor, index: int = 0) -> Self:
+        """Wrap `raw`, whose memory counts as the device's from now on.
+
+        Raises torch.OutOfMemoryError if the device has not that much.
+        """
+        STATE.allocated(raw)
+        made: Self = torch.Tensor._make_wrapper_subclass(
+            cls,
+            raw.size(),
+            strides=raw.stride(),
+            storage_offset=raw.storage_offset(),
+            dtype=raw.dtype,
+            device=torch.device("sim", index),
+            requires_grad=False,
+        )
+        made.raw = raw
+        return made
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]  # torch's stub forgets `func`
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run one operator."""
+        return dispatch(func, args, kwargs or {})
+
+    def _get_data(self) -> torch.Tensor:
+        data: torch.Tensor = _DATA.__get__(self)
+        return data
+
+    def _set_data(self, value: torch.Tensor) -> None:
+        # torch exchanges the outside only: `parameter.data = x` is how modules change dtype in place.
+        _DATA.__set__(self, value)
+        if isinstance(value, SimTensor):
+            self.raw = value.raw
+
+    data = property(_get_data, _set_data)
+
+    def tolist(self) -> Any:
+        """Return the values as Python numbers, after a transfer, as on any device."""
+        return self.detach().cpu().tolist()
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """Refuse as torch does for tensors in another memory, unless forced."""
+        if force:
+            return self.detach().cpu().numpy()
+        raise TypeError(
+            f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
+            "memory first."
+        )
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item() if self.dim() == 0 and spec else str(self), spec)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> Any:  # type: ignore[override]  # torch does not annotate it
+        """Return what torch prints for a tensor, with the device."""
+        text = repr(self.raw.detach())
+        if self.grad_fn is not None:
+            grad = f", grad_fn=<{type(self.grad_fn).__name__}>"
+        else:
+            grad = ", requires_grad=True" if self.requires_grad else ""
+        return f"{text[:-1]}, device='{self.device}'{grad})"
+
+
+def raw(value: Any) -> Any:
+    """Return the CPU tensor inside, also within lists; anything else as it is."""
+    if isinstance(value, SimTensor):
+        return value.raw
+    if isinstance(value, (list, tuple)):
+        return type(value)(raw(item) for item in value)
+    return value

@@ -1,0 +1,54 @@
+"""CPU results back onto the simulated device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from day0.devices.sim.state import STATE
+from day0.devices.sim.tensor import SimTensor
+from day0.reference_ops.signatures import dtype_name, tensors_in
+
+__all__ = ["count_transfer", "on_device", "wrap"]
+
+
+def wrap(result: Any, given: tuple[Any, ...]) -> Any:
+    """Wrap results; one that is an argument (in-place, out=) comes back as that argument."""
+    if isinstance(result, torch.Tensor):
+        for tensor in tensors_in(given):
+            if isinstance(tensor, SimTensor) and tensor.raw is result:
+                return _followed(tensor)
+        return on_device(result)
+    if isinstance(result, (list, tuple)):
+        wrapped = [wrap(item, given) for item in result]
+        return wrapped if isinstance(result, list) else tuple(wrapped)
+    return result
+
+
+def _followed(tensor: SimTensor) -> SimTensor:
+    """Let the outside follow an argument that was resized, or whose strides changed, inside."""
+    inner = tensor.raw
+    STATE.allocated(inner)
+    same = tensor.shape == inner.shape and tensor.stride() == inner.stride()
+    if not same or tensor.storage_offset() != inner.storage_offset():
+        with torch._C._DisableTorchDispatch():  # type: ignore[no-untyped-call, unused-ignore]  # the outside only
+            tensor.data = SimTensor(inner)
+    return tensor
+
+
+def on_device(tensor: torch.Tensor) -> SimTensor:
+    """Wrap a CPU tensor. Raises TypeError if the device does not hold its dtype."""
+    name = dtype_name(tensor.dtype)
+    if name not in STATE.profile.dtypes:
+        raise TypeError(
+            f"Trying to make a {name} tensor, but the sim device '{STATE.profile.name}' does not hold {name}"
+        )
+    return SimTensor(tensor)
+
+
+def count_transfer(tensor: torch.Tensor, *, waits: bool = False) -> None:
+    """Count one tensor on its way between host and device, and whether the host waits for it."""
+    STATE.counters.host_syncs += waits
+    STATE.counters.transfers += 1
+    STATE.counters.transfer_bytes += tensor.numel() * tensor.element_size()
