@@ -1,0 +1,1 @@
+"""Weight formats: exact decoding and encoding of low-bit checkpoints."""

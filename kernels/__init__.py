@@ -1,0 +1,1 @@
+"""Implementations that ship with day0."""

@@ -1,0 +1,241 @@
+"""Every implementation against the float64 reference of its operator, and against what a young device lacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from day0.errors import Day0Error
+from day0.implementation import Implementation
+from day0.kernels.load import load_implementations
+from day0.kernels.torch.grouped_mm import grouped_mm
+from day0.kernels.torch.histc import histc
+from day0.kernels.torch.lightning_indexer import by_flat_heads
+from day0.kernels.torch.mxfp4_decode import by_table
+from day0.kernels.torch.rsqrt import rsqrt
+from day0.kernels.torch.sparse_mla import by_gather
+from day0.kernels.torch.topk import topk
+from day0.kernels.torch.topk_tokens import by_rank
+from day0.reference_ops import mxfp4_decode, sparse_mla
+from day0.reference_ops._spec import Operator, Sample
+from day0.reference_ops.load import load_operators
+from day0.reference_ops.signatures import dtype_name, tensors_in
+
+NAN, INF = float("nan"), float("inf")
+IMPLEMENTATIONS = load_implementations()
+WITH_CONTRACT = tuple(one for one in IMPLEMENTATIONS if one.operator in load_operators())
+
+
+def identity(one: Implementation) -> str:
+    return str(one.identity)
+
+
+def strides(tensor: torch.Tensor) -> list[int]:
+    """Return the strides that mean something."""
+    return [step for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
+
+
+def contract_of(one: Implementation) -> Operator:
+    return load_operators()[one.operator]
+
+
+def samples(one: Implementation) -> list[Sample]:
+    """Return the contract's samples that the implementation takes."""
+    limits = one.constraints
+    found = []
+    for sample in contract_of(one).samples(torch.Generator().manual_seed(2)):
+        dtypes = [dtype_name(tensor.dtype) for tensor in tensors_in((sample.args, sample.kwargs))]
+        if (not limits.dtypes or set(dtypes) <= limits.dtypes) and (
+            not limits.first_dtype or dtypes[0] in limits.first_dtype
+        ):
+            found.append(sample)
+    return found
+
+
+def cast(value: Any, dtype: torch.dtype) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(dtype) if value.is_floating_point() else value
+    if isinstance(value, torch.dtype):
+        return dtype
+    if isinstance(value, (list, tuple)):
+        return type(value)(cast(item, dtype) for item in value)
+    return {key: cast(item, dtype) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def error(got: torch.Tensor, golden: torch.Tensor) -> float:
+    size = float(torch.linalg.vector_norm(golden))
+    return float(torch.linalg.vector_norm(got.double() - golden)) / (size or 1.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("one", WITH_CONTRACT, ids=identity)
+def test_agrees_with_the_float64_reference(one: Implementation, dtype: torch.dtype) -> None:
+    contract = contract_of(one)
+    assert one.contract == contract.version
+    assert samples(one)
+    for sample in samples(one):
+        args, kwargs = cast(sample.args, dtype), cast(sample.kwargs, dtype)
+        same = list(tensors_in(contract.reference(*args, **kwargs)))
+        golden = list(tensors_in(contract.reference(*cast(args, torch.float64), **cast(kwargs, torch.float64))))
+        got = list(tensors_in(one.run(*args, **kwargs)))
+        for mine, theirs, gold in zip(got, same, golden, strict=True):
+            assert (mine.shape, mine.dtype, strides(mine)) == (theirs.shape, theirs.dtype, strides(theirs))
+            if not mine.is_floating_point() or contract.comparison == "exact":
+                assert torch.equal(torch.isnan(mine), torch.isnan(theirs))
+                assert torch.equal(mine.nan_to_num(7.0), theirs.nan_to_num(7.0))
+                continue
+            assert torch.equal(torch.isfinite(mine), torch.isfinite(theirs))
+            finite = torch.isfinite(gold)
+            mine, theirs, gold = (torch.where(finite, x, 0.0) for x in (mine, theirs, gold))
+            floor = contract.tolerance.ulps * torch.finfo(mine.dtype).eps
+            assert error(mine, gold) <= max(floor, contract.tolerance.ratio * error(theirs, gold))
+
+
+class Watcher(TorchDispatchMode):
+    """Refuses what the simulated device lacks."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = func.name().partition(".")[0]
+        assert name not in {"aten::topk", "aten::_grouped_mm", "aten::rsqrt", "aten::histc"}, name
+        result = func(*args, **(kwargs or {}))
+        wide = [x for x in tensors_in((args, result)) if x.dtype == torch.float64]
+        assert not wide, f"{name} works in float64"
+        return result
+
+
+@pytest.mark.parametrize("one", WITH_CONTRACT, ids=identity)
+def test_needs_nothing_that_young_devices_lack(one: Implementation) -> None:
+    for sample in samples(one):
+        args, kwargs = cast(sample.args, torch.float32), cast(sample.kwargs, torch.float32)
+        with Watcher():  # type: ignore[no-untyped-call]  # torch's modes carry no annotations
+            one.run(*args, **kwargs)
+
+
+@pytest.mark.parametrize("one", WITH_CONTRACT, ids=identity)
+def test_leaves_its_arguments_alone(one: Implementation) -> None:
+    for sample in samples(one):
+        before = [tensor.clone() for tensor in tensors_in((sample.args, sample.kwargs))]
+        results = list(tensors_in(one.run(*sample.args, **sample.kwargs)))
+        for old, tensor in zip(before, tensors_in((sample.args, sample.kwargs)), strict=True):
+            assert torch.equal(old.nan_to_num(7.0), tensor.nan_to_num(7.0))
+            assert all(tensor.untyped_storage()._cdata != one.untyped_storage()._cdata for one in results)
+
+
+@given(
+    values=st.lists(st.integers(-40, 40), max_size=40),
+    bins=st.integers(1, 60),
+    low=st.integers(-30, 30),
+    width=st.integers(0, 60),
+)
+def test_histc_counts_as_torch_does_in_float64(values: list[int], bins: int, low: int, width: int) -> None:
+    tensor = torch.tensor(values, dtype=torch.int32)
+    expected = torch.histc(tensor.double(), bins, low, low + width)
+    got = histc(tensor, bins, low, low + width)
+    assert got.dtype == torch.int32 and torch.equal(got.double(), expected)
+
+
+def test_histc_puts_the_largest_value_into_the_last_bin() -> None:
+    assert histc(torch.tensor([0, 3, 4, 5, -1]), 4, 0, 4).tolist() == [1, 0, 0, 2]
+
+
+def test_histc_refuses_a_broken_range() -> None:
+    with pytest.raises(NotImplementedError, match="whole numbers"):
+        histc(torch.tensor([1]), 4, 0.5, 2)
+
+
+def test_grouped_mm_lets_no_group_into_another() -> None:
+    rows, mats = torch.ones(4, 2), torch.ones(3, 2, 2)
+    mats[1] = INF
+    out = grouped_mm(rows, mats, torch.tensor([2, 2, 3], dtype=torch.int32))
+    # Group 1 is empty, row 3 belongs to no group.
+    assert out.tolist() == [[2.0, 2.0]] * 3 + [[0.0, 0.0]]
+
+
+def test_grouped_mm_of_batches_has_no_offsets() -> None:
+    left, right = torch.randn(3, 4, 8), torch.randn(3, 8, 5)
+    torch.testing.assert_close(grouped_mm(left, right), torch.bmm(left, right))
+
+
+@pytest.mark.parametrize(
+    ("mats", "bias"), [(torch.ones(2, 2, 2), torch.ones(2, 2)), (torch.ones(2, 6), None)], ids=["bias", "2D x 2D"]
+)
+def test_grouped_mm_says_what_it_does_not_cover(mats: torch.Tensor, bias: torch.Tensor | None) -> None:
+    with pytest.raises(NotImplementedError, match="grouped_mm: "):
+        grouped_mm(torch.ones(4, 2), mats, torch.tensor([1, 2]), bias)
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_topk_equals_torch(dim: int, largest: bool) -> None:
+    tensor = torch.randn(6, 7, generator=torch.Generator().manual_seed(1))
+    tensor[2, 3] = NAN
+    got, expected = topk(tensor, 4, dim, largest), torch.topk(tensor, 4, dim, largest)
+    torch.testing.assert_close(got[0], expected[0], equal_nan=True)
+    assert torch.equal(got[1], expected[1])
+
+
+def test_topk_tokens_with_more_ties_than_places() -> None:
+    got = by_rank(torch.zeros(1, 1, 5000), 8)
+    assert got.tolist() == [[list(range(8))]]
+
+
+def test_mxfp4_table_equals_the_reference_for_every_byte_and_scale() -> None:
+    codes = torch.arange(256, dtype=torch.uint8).expand(256, 256).contiguous()
+    scales = torch.arange(256, dtype=torch.uint8)[:, None].expand(256, 16).contiguous()
+    for one in (one for one in IMPLEMENTATIONS if one.operator == mxfp4_decode.NAME):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            got, expected = one.run(codes, scales, dtype), mxfp4_decode.reference(codes, scales, dtype)
+            assert isinstance(got, torch.Tensor)
+            bits = torch.int32 if dtype == torch.float32 else torch.int16
+            places = ~torch.isnan(expected)
+            assert torch.equal(got.view(bits)[places], expected.view(bits)[places])
+            assert torch.equal(torch.isnan(got), ~places)
+
+
+def test_gathered_rows_keep_what_nobody_chose_out() -> None:
+    q, kv = torch.randn(1, 3, 1, 3), torch.randn(1, 4, 3)
+    kv[0, 0], kv[0, 2] = NAN, INF
+    # Row 0 is what fills up the second query's list, whose other entry is a row.
+    indices = torch.tensor([[[1, 3], [1, -1], [-1, 4]]], dtype=torch.int32)
+    out = by_gather(q, kv, indices, 2, 1.0)
+    assert torch.isfinite(out).all() and bool((out[0, 2] == 0).all())
+
+
+@pytest.mark.skipif(not torch.set_flush_denormal(False), reason="this processor cannot flush subnormals")
+def test_mxfp4_table_needs_no_subnormals_for_normal_results() -> None:
+    """Scale byte 0 is 2^-127, which a device that flushes subnormals reads as 0, while 6 times that is normal."""
+    codes, scales = torch.full((1, 16), 0x77, dtype=torch.uint8), torch.zeros(1, 1, dtype=torch.uint8)
+    torch.set_flush_denormal(True)
+    try:
+        got = by_table(codes, scales, torch.float32)
+    finally:
+        torch.set_flush_denormal(False)
+    assert got.tolist() == [[6.0 * 2.0**-127] * 32]
+
+
+def test_a_chosen_row_of_infinity_spoils_its_query_in_kernel_and_reference() -> None:
+    q, kv = torch.full((1, 2, 1, 2), -1.0), torch.ones(1, 3, 2)
+    kv[0, 2] = INF  # its score is -inf, so its weight is 0
+    args = (q, kv, torch.tensor([[[0, 2], [0, 1]]], dtype=torch.int32), 1, 1.0)
+    for run in (by_gather, sparse_mla.reference):
+        assert torch.isnan(run(*args)).flatten().tolist() == [True, False]
+
+
+def test_flat_heads_refuses_what_the_contract_refuses() -> None:
+    with pytest.raises(Day0Error, match="expected size 16 in dimension H"):
+        by_flat_heads(torch.ones(1, 1, 16, 4), torch.ones(1, 2, 4), torch.ones(1, 1, 15), 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_rsqrt_equals_torch(dtype: torch.dtype) -> None:
+    values = torch.tensor([0.0, -0.0, 1.0, 2.0, 1e-3, 6e4, INF, -1.0, NAN]).to(dtype)
+    got, expected = rsqrt(values), torch.rsqrt(values)
+    assert torch.equal(torch.isnan(got), torch.isnan(expected))
+    torch.testing.assert_close(got, expected, equal_nan=True, rtol=torch.finfo(dtype).eps, atol=0)

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from day0.errors import Day0Error
+from day0.hashing import hash_file
+from day0.kernels import torch as torch_kernels
+from day0.kernels.load import load_implementation_file, load_implementations
+
+GOOD = """
+from day0.implementation import Implementation
+
+IMPLEMENTATIONS = (
+    Implementation(
+        operator="aten::relu", contract=1, id="mine", version="1.0", kind="kernel", run=lambda x: x, why="a test"
+    ),
+)
+"""
+
+
+def test_every_file_is_found_by_its_name_with_origin_and_hash() -> None:
+    folder = Path(str(torch_kernels.__file__)).parent
+    files = {path.name: path for path in folder.glob("*.py") if not path.name.startswith("_")}
+    found = load_implementations()
+    assert {one.origin for one in found} == {f"kernels/torch/{name}" for name in files}
+    for one in found:
+        assert one.source_hash == hash_file(files[Path(one.origin).name])
+        assert one.why and one.kind == "decomposition"
+
+
+def test_identities_are_unique_and_a_versioned_namespace_is_shown() -> None:
+    found = load_implementations()
+    assert len({str(one.identity) for one in found}) == len(found)
+    assert {"base", "kimi/k3.1"} == {one.namespace for one in found}
+
+
+def test_a_file_of_the_user(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(GOOD)
+    (one,) = load_implementation_file(path)
+    assert (one.operator, one.origin, one.source_hash) == ("aten::relu", str(path), hash_file(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "where"),
+    [
+        ("", "has no IMPLEMENTATIONS", ""),
+        ("IMPLEMENTATIONS = 3\n", "has no IMPLEMENTATIONS", ""),
+        ("IMPLEMENTATIONS = ('topk',)\n", "has no IMPLEMENTATIONS", ""),
+        ("\nimport no_such_module\n", "does not run: ModuleNotFoundError", ":2"),
+        ("\n\nx = (\n", "does not run: SyntaxError", ":3"),
+        ("\n1 + None\n", "does not run: TypeError", ":2"),
+    ],
+)
+def test_a_broken_file_is_refused_with_its_line(tmp_path: Path, text: str, what: str, where: str) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text(text)
+    with pytest.raises(Day0Error, match=what) as caught:
+        load_implementation_file(path)
+    assert caught.value.where == f"{path}{where}" and caught.value.hint
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(Day0Error, match="there is no such file"):
+        load_implementation_file(tmp_path / "no.py")
