@@ -1,0 +1,1 @@
+"""Implementations, namespaces, resolution, lock and dispatch."""
