@@ -1,0 +1,1 @@
+"""The toy model, and loaders for transformers configs and user factories."""

@@ -1,0 +1,51 @@
+"""What every model source gives: facts for planning, and a way to build the module on any device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+__all__ = ["ModelSpec", "decoder_layers"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSpec:
+    """A model that can be built, not one that is.
+
+    `build(device)` makes the module in eval mode; on `meta` nothing is allocated, elsewhere the weights are the
+    model's own or drawn from a seed, the same on every call. The module is called the way transformers calls its
+    causal models: `module(input_ids=ids_BS, past_key_values=None, use_cache=True)` with `.logits` and
+    `.past_key_values` in the result.
+    """
+
+    source: str
+    overrides: dict[str, str] = field(default_factory=dict)
+    dtype: torch.dtype
+    class_name: str
+    fingerprint: str
+    vocab_size: int
+    sparse_top_k: int | None
+    """How many tokens sparse attention selects; below it the model takes dense paths."""
+    max_positions: int | None
+    build: Callable[[str], nn.Module]
+    notes: tuple[str, ...] = ()
+
+
+def decoder_layers(model: nn.Module) -> dict[str, nn.Module]:
+    """Return the decoder layers by path: the members of the longest ModuleList, outermost where equal.
+
+    Empty for a model without any list of modules.
+    """
+    best_path, best = "", nn.ModuleList()
+    for path, module in model.named_modules():
+        if isinstance(module, nn.ModuleList) and len(module) > len(best) and not _inside(path, best_path):
+            best_path, best = path, module
+    return {f"{best_path}.{name}": layer for name, layer in best.named_children()}
+
+
+def _inside(path: str, outer: str) -> bool:
+    # Experts are a longer list than layers, but they stand inside a layer.
+    return bool(outer) and path.startswith(outer + ".")

@@ -1,0 +1,72 @@
+"""Which phases to run, and the token ids for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from day0.errors import Day0Error
+from day0.models.spec import ModelSpec
+from day0.playbook import WorkloadPlan
+
+__all__ = ["Phase", "plan_phases", "token_ids"]
+
+SHORT_PROMPT = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Phase:
+    """One call: `tokens` new tokens with `context` tokens already in the cache."""
+
+    name: str
+    batch: int
+    tokens: int
+    context: int
+    reason: str
+
+
+def plan_phases(spec: ModelSpec, plan: WorkloadPlan) -> tuple[Phase, ...]:
+    """Return the phases of the workload, or the model's own where it names none.
+
+    Sparse attention is dense while the context is shorter than its top-k, and experts take another path when one
+    token comes at a time: so a model with a sparse top-k gets two long phases too.
+    Raises Day0Error for a phase longer than the model's positions.
+    """
+    if plan.phases:
+        phases = tuple(
+            Phase(name=name, batch=plan.batch, tokens=phase.tokens, context=phase.context, reason="asked for")
+            for name, phase in plan.phases.items()
+        )
+    else:
+        phases = _default_phases(spec, plan.batch)
+    for phase in phases:
+        length = phase.tokens + phase.context
+        if spec.max_positions is not None and length > spec.max_positions:
+            raise Day0Error(
+                f"phase {phase.name}",
+                f"{length} tokens are more than the {spec.max_positions} positions of {spec.class_name}",
+                hint="give a shorter phase in the playbook's workload",
+            )
+    return phases
+
+
+def _default_phases(spec: ModelSpec, batch: int) -> tuple[Phase, ...]:
+    top_k = spec.sparse_top_k
+    short = SHORT_PROMPT if top_k is None else max(1, min(SHORT_PROMPT, top_k - 2))
+    phases = [
+        Phase(name="prefill", batch=batch, tokens=short, context=0, reason="short prompt"),
+        Phase(name="decode", batch=batch, tokens=1, context=short, reason="one token after the short prompt"),
+    ]
+    if top_k is not None:
+        long = top_k + top_k // 2
+        why = f"longer than the sparse top-k of {top_k}"
+        phases.append(Phase(name="prefill_long", batch=batch, tokens=long, context=0, reason=why))
+        phases.append(Phase(name="decode_long", batch=batch, tokens=1, context=long, reason=why))
+    return tuple(phases)
+
+
+def token_ids(spec: ModelSpec, batch: int, tokens: int, *, seed: int) -> torch.Tensor:
+    """Return int64 token ids [batch, tokens] on the CPU, the same for the same seed."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, spec.vocab_size, (batch, tokens), generator=generator)
