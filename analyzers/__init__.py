@@ -1,0 +1,1 @@
+"""The stages: trace, inventory, numerics, canary."""

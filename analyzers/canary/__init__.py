@@ -1,0 +1,1 @@
+"""Canary stages: one file each, found by its number and name."""

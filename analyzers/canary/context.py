@@ -1,0 +1,83 @@
+"""What every canary stage gets, and what it gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from day0.models.spec import ModelSpec
+from day0.playbook import Gate
+from day0.records import GateResult, Receipt
+from day0.registry.dispatch import ActiveLock
+
+__all__ = ["CanaryContext", "Measured", "judge_gates", "model_error"]
+
+
+@dataclass(kw_only=True)
+class CanaryContext:
+    """The model on three places: the device, the CPU in its own dtype, and the CPU in float64.
+
+    `models` is filled as stages build them, so that a later stage does not build a model again.
+    """
+
+    spec: ModelSpec
+    device: torch.device
+    active: ActiveLock
+    evidence: Path
+    """Folder for what a failed stage leaves behind."""
+    prompt_tokens: int
+    new_tokens: int
+    models: dict[str, nn.Module] = field(default_factory=dict)
+
+    def reference(self) -> nn.Module:
+        """Return the model on the CPU in its own dtype: the yardstick."""
+        return self.models.setdefault("reference", self.models.get("reference") or self.spec.build("cpu"))
+
+    def golden(self) -> nn.Module:
+        """Return the model on the CPU in float64."""
+        return self.models.setdefault("golden", self.models.get("golden") or self.spec.build("cpu").double())
+
+    def on_device(self) -> nn.Module:
+        """Return the model on the device."""
+        return self.models.setdefault("device", self.models.get("device") or self.spec.build(str(self.device)))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """The figures of a stage, or the reason why it could not measure."""
+
+    metrics: dict[str, float]
+    failure: str = ""
+    receipts: tuple[Receipt, ...] = ()
+    evidence: str = ""
+
+
+def judge_gates(gates: tuple[Gate, ...], metrics: dict[str, float]) -> tuple[GateResult, ...]:
+    """Hold the figures of a stage against its gates. A gate on a figure that was not measured fails."""
+    return tuple(_judge_gate(gate, metrics.get(gate.metric)) for gate in gates)
+
+
+def _judge_gate(gate: Gate, value: float | None) -> GateResult:
+    if value is None:
+        reason, passed = f"the stage does not measure {gate.metric}", False
+    else:
+        # Written so that NaN fails.
+        passed = {"<=": value <= gate.limit, ">=": value >= gate.limit, "==": value == gate.limit}[gate.rule]
+        reason = "" if passed else f"{gate.metric} is {value:.6g}, the gate says {gate.rule} {gate.limit:g}"
+    return GateResult(metric=gate.metric, rule=gate.rule, limit=gate.limit, value=value, passed=passed, reason=reason)
+
+
+def model_error(got: torch.Tensor, reference: torch.Tensor, golden: torch.Tensor) -> dict[str, float]:
+    """Return relative L2 errors against the golden and their ratio; all tensors are on the CPU.
+
+    The ratio has a floor of 16 ULP of the reference's dtype below, since on a small model the yardstick can be 0.
+    """
+    gold = golden.to(torch.float64)
+    size = float(torch.linalg.vector_norm(gold)) or 1.0
+    error = float(torch.linalg.vector_norm(got.to(torch.float64) - gold)) / size
+    yardstick = float(torch.linalg.vector_norm(reference.to(torch.float64) - gold)) / size
+    floor = 16.0 * float(torch.finfo(reference.dtype).eps)
+    return {"error": error, "yardstick": yardstick, "error_ratio": error / max(yardstick, floor)}

@@ -1,0 +1,33 @@
+"""The weights arrive on the device unchanged."""
+
+from __future__ import annotations
+
+import torch
+
+from day0.analyzers.canary.context import CanaryContext, Measured
+from day0.playbook import Gate
+
+TITLE = "load"
+GATES = (Gate(metric="changed_tensors", rule="==", limit=0),)
+
+
+def run(context: CanaryContext) -> Measured:
+    """Move the model to the device and read every parameter and buffer back.
+
+    Metrics: tensors, bytes, changed_tensors (read back with other bits).
+    """
+    model, reference = context.on_device(), context.reference()
+    expected = dict(reference.state_dict())
+    changed = 0
+    size = 0
+    for name, value in model.state_dict().items():
+        back = value.detach().cpu()
+        size += back.numel() * back.element_size()
+        changed += int(not _same_bits(back, expected[name].detach()))
+    return Measured(metrics={"tensors": float(len(expected)), "bytes": float(size), "changed_tensors": float(changed)})
+
+
+def _same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
+    if left.shape != right.shape or left.dtype != right.dtype:
+        return False
+    return bool(torch.equal(left.contiguous().view(torch.uint8), right.contiguous().view(torch.uint8)))

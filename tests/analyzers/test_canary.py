@@ -1,0 +1,125 @@
+"""The canary with planted faults: each is stopped at the earliest stage that can see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from day0.analyzers.canary.context import CanaryContext, judge_gates, model_error
+from day0.analyzers.canary.run import choose_stages, load_stages, run_stages
+from day0.errors import Day0Error
+from day0.models.source import open_model
+from day0.playbook import CanaryPlan, Gate, ModelPlan, StagePlan
+from day0.records import Lock, StageResult
+from day0.registry.dispatch import activate
+
+CPU = torch.device("cpu")
+PLAN = CanaryPlan(prompt_tokens=12, new_tokens=4)
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Iterator[CanaryContext]:
+    """The toy on the CPU as its own device: a device without faults."""
+    lock = Lock(device="cpu", namespace="base", model="x", entries=())
+    with activate(lock, CPU, []) as active:
+        spec = open_model(ModelPlan(source="toy", dtype="float32"))
+        yield CanaryContext(spec=spec, device=CPU, active=active, evidence=tmp_path, prompt_tokens=12, new_tokens=4)
+
+
+def _statuses(results: tuple[StageResult, ...]) -> dict[str, str]:
+    return {result.name: result.status for result in results}
+
+
+def test_a_sound_device_passes_every_stage(context: CanaryContext) -> None:
+    assert set(_statuses(run_stages(context, PLAN)).values()) == {"pass"}
+
+
+def _scale_first_weight(model: nn.Module) -> None:
+    with torch.no_grad():
+        next(model.parameters()).mul_(1.0001)
+
+
+def _break_layer(index: int) -> Callable[[nn.Module], None]:
+    def plant(model: nn.Module) -> None:
+        def shift(module: nn.Module, args: Any, output: Any) -> Any:
+            first, *rest = output if isinstance(output, tuple) else (output,)
+            return (first * 1.01, *rest) if rest else first * 1.01
+
+        model.get_submodule(f"layers.{index}").register_forward_hook(shift)
+
+    return plant
+
+
+def _break_head(model: nn.Module) -> None:
+    def swap(module: nn.Module, args: Any, output: Any) -> Any:
+        output.logits.copy_(output.logits.flip(-1))
+        return output
+
+    model.register_forward_hook(swap)
+
+
+def _raise_in_layer(model: nn.Module) -> None:
+    def fail(module: nn.Module, args: Any) -> None:
+        raise NotImplementedError("Could not run 'aten::something'")
+
+    model.get_submodule("layers.0").register_forward_pre_hook(fail)
+
+
+@pytest.mark.parametrize(
+    ("plant", "stage"),
+    [
+        (_scale_first_weight, "load"),
+        (_break_layer(0), "one_layer"),
+        (_raise_in_layer, "one_layer"),
+        (_break_head, "all_layers"),
+    ],
+)
+def test_a_fault_stops_at_the_earliest_stage(
+    context: CanaryContext, plant: Callable[[nn.Module], None], stage: str
+) -> None:
+    plant(context.on_device())
+    found = run_stages(context, PLAN)
+    order = [result.name for result in found]
+    failed = order.index(stage)
+    assert [result.status for result in found[:failed]] == ["pass"] * failed
+    assert found[failed].status == "fail"
+    assert found[failed].reason
+    for result in found[failed + 1 :]:
+        assert (result.status, result.reason) == ("skipped", f"stage {stage} failed")
+
+
+def test_a_gate_on_a_figure_that_is_not_measured_fails() -> None:
+    (result,) = judge_gates((Gate(metric="speed", rule=">=", limit=1),), {"error": 0.0})
+    assert (result.passed, result.reason) == (False, "the stage does not measure speed")
+
+
+def test_nan_fails_every_gate() -> None:
+    gates = tuple(Gate(metric="m", rule=rule, limit=1.0) for rule in ("<=", ">=", "=="))
+    assert not any(result.passed for result in judge_gates(gates, {"m": float("nan")}))
+
+
+def test_gates_of_the_plan_take_the_place_of_the_stages_own() -> None:
+    gate = Gate(metric="tensors", rule=">=", limit=1)
+    plan = CanaryPlan(stages={"load": StagePlan(gates=(gate,))})
+    (stage,) = choose_stages(plan)
+    assert (stage.name, stage.gates) == ("load", (gate,))
+    with pytest.raises(Day0Error, match="there is no stage 'lod'"):
+        choose_stages(CanaryPlan(stages={"lod": StagePlan()}))
+
+
+def test_the_stages_have_titles_and_gates_in_their_order() -> None:
+    stages = load_stages()
+    assert [stage.name for stage in stages] == ["load", "one_layer", "all_layers", "generate"]
+    assert all(stage.title and stage.gates for stage in stages)
+
+
+def test_model_error_has_a_floor_so_that_a_zero_yardstick_divides() -> None:
+    x = torch.ones(8)
+    assert model_error(x, x, x)["error_ratio"] == 0.0
+    assert model_error(x * (1 + 1e-5), x, x)["error_ratio"] > 3.0
+    assert model_error(x * (1 + 1e-7), x, x)["error_ratio"] < 3.0
