@@ -1,0 +1,1 @@
+"""Records to HTML, Markdown, JSON and JUnit."""

@@ -1,0 +1,282 @@
+"""The tables of a report, once for all formats. Long tables are cut, and say where the rest is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from day0.records import Trace
+from day0.reports.clean import clean
+from day0.reports.figures import error_text, share_text
+from day0.reports.summary import Case, Choice, GateLine, OpenGap, Operator, Skipped, Step, Summary
+from day0.reports.words import CASES
+
+__all__ = [
+    "Column",
+    "Kind",
+    "Table",
+    "canary",
+    "cases_by_status",
+    "failed",
+    "gap_table",
+    "gates",
+    "metrics",
+    "nearest",
+    "operator_table",
+    "pairs",
+    "phases",
+    "replacement_table",
+    "skipped",
+    "verdicts",
+]
+
+ROWS = 40
+"""Rows of a table in a report. What is beyond is in the record, whose name the table gives."""
+
+Kind = Literal["text", "code", "number", "status", "notes"]
+Cell = str | tuple[str, ...]
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column:
+    """A column: `notes` are sentences, which Markdown puts below the table; `status` is a word with a colour."""
+
+    name: str
+    kind: Kind = "text"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """A table; the first column names its row. A cell of several texts has one line for each."""
+
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    more: str = ""
+    """What was left out and where it is."""
+
+
+def _table(
+    caption: str,
+    columns: str,
+    rows: Iterable[R],
+    cells: Callable[[R], tuple[Cell, ...]],
+    *,
+    file: str = "",
+    most: int = ROWS,
+) -> Table:
+    """Make a table. `columns` reads `name:kind | name:kind`; columns that are empty in every row are left out."""
+    found = tuple(rows)
+    shown = [cells(row) for row in found[:most]]
+    heads = [name.partition(":") for name in columns.split(" | ")]
+    kept = [number for number in range(len(heads)) if number == 0 or any(row[number] for row in shown)]
+    left = len(found) - len(shown)
+    kinds: dict[str, Kind] = {"code": "code", "number": "number", "status": "status", "notes": "notes"}
+    return Table(
+        caption=caption,
+        columns=tuple(Column(name=heads[n][0], kind=kinds.get(heads[n][2], "text")) for n in kept),
+        rows=tuple(tuple(row[n] for n in kept) for row in shown),
+        more=f"and {left:,} more in {file}" if left else "",
+    )
+
+
+def _lines(*texts: str) -> tuple[str, ...]:
+    return tuple(text for text in texts if text)
+
+
+_OPERATOR = re.compile(r"\S+@\d+ (?=\S+==)")
+
+
+def _short(text: str) -> str:
+    """Leave out of the identities in a text what the operator's own column says already."""
+    return _OPERATOR.sub("", text)
+
+
+def phases(trace: Trace) -> Table:
+    """What was run to trace the model."""
+    return _table(
+        "Phases of the workload",
+        "phase:code | batch:number | new tokens:number | in the cache:number | calls:number | why:notes",
+        trace.phases,
+        lambda one: (
+            clean(one.name),
+            f"{one.batch:,}",
+            f"{one.tokens:,}",
+            f"{one.context:,}",
+            f"{one.calls:,}",
+            clean(one.reason),
+        ),
+        file="trace.json",
+    )
+
+
+def verdicts(summary: Summary) -> Table:
+    """How much of the model has which verdict."""
+    return _table(
+        "Verdicts on every traced signature, before the lock",
+        "verdict:code | signatures:number | calls:number | share:number | left open:number | meaning",
+        summary.verdicts,
+        lambda one: (
+            one.verdict,
+            f"{one.signatures:,}",
+            f"{one.calls:,}",
+            share_text(one.share),
+            f"{one.left_open:,}" if one.left_open else "",
+            one.meaning,
+        ),
+    )
+
+
+def operator_table(summary: Summary) -> Table:
+    """The chart in figures."""
+
+    def cells(one: Operator) -> tuple[Cell, ...]:
+        return (one.op, ", ".join(one.weights), f"{one.signatures:,}", f"{one.calls:,}", share_text(one.share))
+
+    columns = "operator:code | verdicts:code | signatures:number | calls:number | share:number"
+    return _table("Operators, heaviest first", columns, summary.operators, cells, file="inventory.json")
+
+
+def gap_table(summary: Summary) -> Table:
+    """Gaps that nothing closes."""
+
+    def cells(one: OpenGap) -> tuple[Cell, ...]:
+        place = " ".join(_lines(one.module, f"({one.source})" if one.source else ""))
+        refused = tuple(f"refused {_short(text)}" for text in one.refused)
+        options = tuple(f"could be closed by {_short(text)}" for text in one.options)
+        why = _lines(one.reason, f"first in {place}" if place else "", *(refused or options or ("no candidate",)))
+        return (one.operator, ", ".join(one.dtypes), one.verdict, f"{one.calls:,}", share_text(one.share), why)
+
+    columns = "operator:code | dtypes:code | on the device:code | calls:number | share:number | why:notes"
+    return _table("Gaps that nothing closes, by share", columns, summary.gaps, cells, file="ops.lock")
+
+
+def replacement_table(summary: Summary) -> Table:
+    """What the lock chose."""
+
+    def cells(one: Choice) -> tuple[Cell, ...]:
+        ran = "" if one.ran is None else f"{one.ran:,}"
+        refused = tuple(f"refused {_short(text)}" for text in one.refused)
+        return (
+            one.operator,
+            ", ".join(one.dtypes),
+            one.implementation,
+            one.kind.replace("_", " "),
+            f"{one.calls:,}",
+            share_text(one.share),
+            ran,
+            _lines(one.reason, *refused),
+        )
+
+    columns = (
+        "operator:code | dtypes:code | implementation:code | kind | calls:number | share:number"
+        " | ran in canary:number | why:notes"
+    )
+    return _table("Implementations that stand in, by share", columns, summary.replacements, cells, file="ops.lock")
+
+
+def cases_by_status(summary: Summary) -> Table:
+    """Numerics cases by status."""
+    return _table(
+        "Numerics cases by status",
+        "status:status | cases:number | meaning",
+        summary.checks.items(),
+        lambda one: (one[0], f"{one[1]:,}", CASES.get(one[0], "")),
+    )
+
+
+def failed(summary: Summary) -> Table:
+    """Cases that fail."""
+
+    def cells(one: Case) -> tuple[Cell, ...]:
+        why = _lines(
+            f"{one.rule}: {one.reason}" if one.reason else one.rule,
+            one.shapes,
+            one.worst,
+            f"golden: {one.golden}" if one.golden else "",
+            f"reproducer: {one.reproducer}" if one.reproducer else "",
+        )
+        return (
+            one.op,
+            one.status,
+            one.regime,
+            _short(one.implementation),
+            error_text(one.error),
+            error_text(one.yardstick),
+            error_text(one.limit),
+            why,
+        )
+
+    columns = (
+        "operator:code | status:status | regime | implementation:code | error:number | dtype's own:number"
+        " | limit:number | why:notes"
+    )
+    return _table("Failed cases, worst first", columns, summary.failures, cells, file="numerics.json")
+
+
+def nearest(summary: Summary) -> Table:
+    """Passing cases, nearest to the limit first."""
+
+    def cells(one: Case) -> tuple[Cell, ...]:
+        figures = (error_text(one.error), error_text(one.yardstick), error_text(one.limit))
+        return (one.op, one.regime, _short(one.implementation), *figures)
+
+    columns = "operator:code | regime | implementation:code | error:number | dtype's own:number | limit:number"
+    return _table("Passing cases, nearest to their limit first", columns, summary.nearest, cells)
+
+
+def skipped(summary: Summary) -> Table:
+    """Why cases were skipped."""
+
+    def cells(one: Skipped) -> tuple[Cell, ...]:
+        return (one.op, f"{one.cases:,}", one.reason)
+
+    return _table(
+        "Skipped cases by reason", "operator:code | cases:number | why", summary.skipped, cells, file="numerics.json"
+    )
+
+
+def canary(summary: Summary) -> Table:
+    """The canary stages."""
+
+    def cells(one: Step) -> tuple[Cell, ...]:
+        met = f"{sum(gate.passed for gate in one.gates)} of {len(one.gates)}" if one.gates else ""
+        return (one.name, one.status, one.title, met, _lines(one.reason, one.evidence and f"evidence: {one.evidence}"))
+
+    columns = "stage:code | status:status | what | gates met:number | why:notes"
+    return _table("Canary stages in the order in which they widen", columns, summary.canary, cells, file="canary.json")
+
+
+def gates(summary: Summary) -> Table:
+    """The gates of all canary stages."""
+
+    def cells(one: tuple[Step, GateLine]) -> tuple[Cell, ...]:
+        value = "not measured" if one[1].value is None else f"{one[1].value:.4g}"
+        return (one[0].name, one[1].rule, value, "pass" if one[1].passed else "fail", one[1].reason)
+
+    columns = "stage:code | gate:code | value:number | status:status | why:notes"
+    lines = [(step, gate) for step in summary.canary for gate in step.gates]
+    return _table("Gates", columns, lines, cells, file="canary.json")
+
+
+def metrics(summary: Summary) -> Table:
+    """What the canary stages measured."""
+
+    def cells(one: tuple[Step, str, float]) -> tuple[Cell, ...]:
+        return (one[0].name, one[1], f"{one[2]:,.6g}")
+
+    lines = [(step, name, value) for step in summary.canary for name, value in sorted(step.metrics.items())]
+    return _table("Metrics", "stage:code | metric:code | value:number", lines, cells, file="canary.json", most=200)
+
+
+def pairs(caption: str, first: str, second: str, values: dict[str, str]) -> Table:
+    """Return names with texts, sorted by name."""
+    return _table(
+        caption,
+        f"{first} | {second}:code",
+        sorted(values.items()),
+        lambda one: (clean(one[0]), clean(one[1])),
+    )
