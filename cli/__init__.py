@@ -1,0 +1,1 @@
+"""The only folder that prints, reads flags and opens run folders."""

@@ -1,0 +1,265 @@
+"""What each command does: flags to a plan, the plan to a session, the session through the stages."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from pathlib import Path
+
+import yaml
+
+from day0.cli import show
+from day0.cli.plans import override_plan, playbook_path, trace_plan
+from day0.cli.report import write_report
+from day0.cli.rundir import FILES, RunFolder
+from day0.cli.session import Session
+from day0.cli.stages import STAGES, Outcome, Stage, inputs_of, perform, refresh
+from day0.cli.talk import Talk
+from day0.errors import Day0Error, ExitCode
+from day0.implementation import Implementation
+from day0.playbook import Playbook
+from day0.records import Trace
+from day0.yamlfile import read_yaml, validate_yaml
+
+__all__ = ["report", "run", "stage", "status", "trace"]
+
+
+def trace(
+    *,
+    model: str,
+    run: Path,
+    sets: list[str],
+    dtype: str,
+    mode: str,
+    batch: int,
+    phases: list[str],
+    trust_remote_code: bool,
+    force: bool,
+    json: bool,
+) -> int:
+    """`day0 trace`: start a run folder with a model."""
+    talk, folder = Talk(as_json=json), RunFolder(run)
+    asked = trace_plan(
+        model=model,
+        sets=sets,
+        dtype=dtype,
+        mode=mode,
+        batch=batch,
+        phases=phases,
+        trust_remote_code=trust_remote_code,
+        name=run.name or "run",
+    )
+    before = folder.read_plan()
+    _refuse_other_model(folder, before, asked, force=force)
+    plan = asked if before is None else before.model_copy(update={"workload": asked.workload, "trace": asked.trace})
+    if force:
+        plan = plan.model_copy(update={"model": asked.model})
+    return _single(STAGES[0], Session(plan=plan, folder=folder, talk=talk, force=force), json=json)
+
+
+def stage(
+    *,
+    name: str,
+    run: Path,
+    force: bool,
+    json: bool,
+    device: str | None = None,
+    load: list[Path] | None = None,
+    namespace: str | None = None,
+    fallback: str | None = None,
+    no_replacements: bool = False,
+    allow_unverified: bool = False,
+) -> int:
+    """One of the stages after trace, on a run folder."""
+    talk, folder = Talk(as_json=json), RunFolder(run)
+    before = folder.read_plan()
+    if before is None:
+        raise Day0Error(str(run), "there is no trace yet", hint=f"begin with `day0 trace MODEL --run {run}`")
+    plan = override_plan(
+        before, device=device, load=load or [], namespace=namespace, fallback=fallback, no_replacements=no_replacements
+    )
+    if not plan.device:
+        raise Day0Error(str(run), "no device was named yet", hint="add --device sim; see `day0 device list`")
+    session = Session(plan=plan, folder=folder, talk=talk, force=force, allow_unverified=allow_unverified)
+    return _single(next(one for one in STAGES if one.name == name), session, json=json)
+
+
+def _single(one: Stage, session: Session, *, json: bool) -> int:
+    with session.folder.held():
+        with session.talk.busy(one.name):
+            earlier = refresh(one, session)
+            outcome = perform(one, session, force=session.force)
+        session.folder.write_plan(session.plan)
+    for made in earlier:
+        show.outcome(session.talk, 1 + [stage.name for stage in STAGES].index(made.stage), made)
+    show.outcome(session.talk, 1 + STAGES.index(one), outcome)
+    show.record(session.talk, outcome.record)
+    if isinstance(outcome.record, Trace):
+        show.cost(session.talk, outcome)
+    if json:
+        print((session.folder.file(FILES[one.record][1])).read_text(encoding="utf-8"), end="")
+    return int(ExitCode.OK if outcome.passed else ExitCode.GATE_FAILED)
+
+
+def run(
+    *,
+    playbook: Path,
+    run: Path | None,
+    device: str | None,
+    load: list[Path],
+    no_replacements: bool,
+    allow_unverified: bool,
+    force: bool,
+    dry_run: bool,
+    json: bool,
+) -> int:
+    """`day0 run`: all stages, then the report, whatever happened."""
+    talk = Talk(as_json=json)
+    path = playbook_path(playbook)
+    asked = validate_yaml(Playbook, read_yaml(path))
+    plan = override_plan(asked, device=device, load=load, no_replacements=no_replacements)
+    folder = RunFolder(run or Path("runs") / plan.name)
+    _refuse_other_model(folder, folder.read_plan(), plan, force=force)
+    session = Session(plan=plan, folder=folder, talk=talk, force=force, allow_unverified=allow_unverified)
+    show.title(talk, plan, path, folder)
+    if dry_run:
+        return _dry_run(session)
+    with folder.held():
+        folder.write_plan(plan)
+        outcomes = _walk(session)
+        with talk.busy("report"):
+            page = write_report(folder, plan.name)
+    passed = len(outcomes) == len(STAGES) and all(outcome.passed for outcome in outcomes)
+    show.ending(talk, outcomes, page, passed=passed)
+    if json:
+        print((page.parent / "report.json").read_text(encoding="utf-8"), end="")
+    return int(ExitCode.OK if passed else ExitCode.GATE_FAILED)
+
+
+def _walk(session: Session) -> list[Outcome]:
+    """Perform the stages in order and stop after the first that fails: its followers would build on sand."""
+    outcomes: list[Outcome] = []
+    for number, one in enumerate(STAGES, start=1):
+        if outcomes and not outcomes[-1].passed and not session.allow_unverified:
+            show.not_run(session.talk, number, one.name, outcomes[-1].stage)
+            continue
+        with session.talk.busy(one.name):
+            outcome = perform(one, session, force=session.force)
+        outcomes.append(outcome)
+        show.outcome(session.talk, number, outcome)
+    return outcomes
+
+
+def _dry_run(session: Session) -> int:
+    stale = ""
+    for number, one in enumerate(STAGES, start=1):
+        reason = f"{stale} will be made again" if stale else ""
+        if not stale:
+            found = session.folder.freshness(one.record, inputs_of(one, session))
+            reason = found.reason
+            stale = one.name if not found.fresh or session.force else ""
+        show.planned(session.talk, number, one.name, fresh=not stale, reason=reason)
+    return int(ExitCode.OK)
+
+
+def status(*, run: Path, json: bool) -> int:
+    """`day0 status`: is each stage fresh? Exit code 1 if one is not."""
+    talk, folder = Talk(as_json=json), RunFolder(run)
+    plan = folder.read_plan()
+    if plan is None:
+        raise Day0Error(str(run), "this is not a run folder: there is no plan.json", hint="begin with `day0 trace`")
+    session = Session(plan=plan, folder=folder, talk=talk)
+    rows: list[dict[str, object]] = []
+    for number, one in enumerate(STAGES, start=1):
+        before = next((row for row in rows if not row["fresh"]), None)
+        if before is None:
+            found = folder.freshness(one.record, inputs_of(one, session))
+            row: dict[str, object] = {"stage": one.name, "fresh": found.fresh, "reason": found.reason}
+        else:
+            row = {"stage": one.name, "fresh": False, "reason": f"{before['stage']} is not fresh"}
+        rows.append(row)
+        show.planned(talk, number, one.name, fresh=bool(row["fresh"]), reason=str(row["reason"]))
+    if json:
+        print(jsonlib.dumps(rows, indent=1))
+    return int(ExitCode.OK if all(row["fresh"] for row in rows) else ExitCode.GATE_FAILED)
+
+
+def report(*, run: Path, json: bool) -> int:
+    """`day0 report`: write the report from what is there."""
+    talk, folder = Talk(as_json=json), RunFolder(run)
+    plan = folder.read_plan()
+    folder.need(Trace)
+    with folder.held(), talk.busy("report"):
+        page = write_report(folder, plan.name if plan else run.name)
+    talk.say(f"report: {page}")
+    if json:
+        print((page.parent / "report.json").read_text(encoding="utf-8"), end="")
+    return int(ExitCode.OK)
+
+
+def _refuse_other_model(folder: RunFolder, before: Playbook | None, asked: Playbook, *, force: bool) -> None:
+    if before is None or force or before.model == asked.model:
+        return
+    changed = [
+        f"{key}: {old!r} here, {new!r} asked for"
+        for key, old in before.model.model_dump().items()
+        if old != (new := asked.model.model_dump()[key])
+    ]
+    raise Day0Error(
+        str(folder.path),
+        f"this run folder belongs to another model, {before.model.source}",
+        facts=tuple(changed),
+        hint="name another folder with --run, or take this one over with --force",
+    )
+
+
+def device_list(*, json: bool) -> int:
+    """`day0 device list`."""
+    from day0.devices.profile import list_profiles, load_profile
+
+    talk = Talk(as_json=json)
+    profiles = [load_profile(name) for name in list_profiles()]
+    show.profiles(talk, profiles)
+    if json:
+        print(jsonlib.dumps([profile.model_dump(mode="json") for profile in profiles], indent=1))
+    return int(ExitCode.OK)
+
+
+def device_show(*, name: str, json: bool) -> int:
+    """`day0 device show`."""
+    from day0.devices.profile import load_profile
+
+    profile = load_profile(name)
+    value = profile.model_dump(mode="json")
+    print(
+        jsonlib.dumps(value, indent=1) if json else yaml.safe_dump(value, sort_keys=False, allow_unicode=True), end=""
+    )
+    return int(ExitCode.OK)
+
+
+def ops_list(*, load: list[Path], json: bool) -> int:
+    """`day0 ops list`."""
+    from day0.reference_ops.load import load_operators
+    from day0.registry.collect import collect
+
+    talk = Talk(as_json=json)
+    operators, implementations = load_operators(), collect(tuple(load))
+    show.operators(talk, operators, implementations)
+    if json:
+        rows = {
+            name: {"version": op.version, "implementations": _identities(name, implementations)}
+            for name, op in operators.items()
+        }
+        print(jsonlib.dumps(rows, indent=1))
+    return int(ExitCode.OK)
+
+
+def _identities(operator: str, implementations: tuple[Implementation, ...]) -> list[str]:
+    return [str(one.identity) for one in implementations if one.operator == operator]
+
+
+def ops_show(*, name: str) -> int:
+    """`day0 ops show`."""
+    from day0.reference_ops.load import load_operator
+
+    show.operator(Talk(), load_operator(name))
+    return int(ExitCode.OK)

@@ -1,0 +1,168 @@
+"""Make the record of each stage: the glue between a session and the analyzers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from day0.analyzers.canary.context import CanaryContext
+from day0.analyzers.canary.run import run_stages
+from day0.analyzers.inventory import take_inventory
+from day0.analyzers.numerics import check_case, plan_cases
+from day0.analyzers.trace import trace_model
+from day0.cli.rundir import write_atomically
+from day0.cli.session import Session
+from day0.codec import body_hash
+from day0.errors import Day0Error
+from day0.hashing import hash_json
+from day0.models.workload import plan_phases
+from day0.records import CanaryReport, CaseResult, Inventory, Lock, NumericsReport, Trace
+from day0.registry import lock as locking
+from day0.registry.dispatch import activate
+
+__all__ = ["make_canary", "make_inventory", "make_lock", "make_numerics", "make_trace"]
+
+
+def make_trace(session: Session) -> Trace:
+    """Stage 1."""
+    phases = plan_phases(session.spec, session.plan.workload)
+    return trace_model(session.spec, phases, mode=session.plan.trace, progress=session.talk.progress)
+
+
+def make_inventory(session: Session) -> Inventory:
+    """Stage 2."""
+    return take_inventory(
+        session.folder.need(Trace).record,
+        session.profile,
+        locking.without_fallbacks(session.implementations, session.plan.register_),
+        namespaces=session.namespaces,
+        progress=session.talk.progress,
+    )
+
+
+def make_lock(session: Session) -> Lock:
+    """Stage 3."""
+    return locking.make_lock(
+        session.folder.need(Inventory).record,
+        session.folder.need(Trace).record,
+        session.implementations,
+        session.profile,
+        session.plan.register_,
+        session.namespaces,
+    )
+
+
+def make_numerics(session: Session) -> NumericsReport:
+    """Stage 4. Finished cases are kept in `numerics.cases.jsonl`, so a killed run goes on where it was."""
+    trace, lock = session.folder.need(Trace).record, session.folder.need(Lock).record
+    plan, device = session.plan.check, session.device
+    cases = list(plan_cases(trace, plan))
+    key = hash_json([body_hash(trace), body_hash(lock), session.hash_of("device"), session.hash_of("cases")])
+    results: list[CaseResult] = []
+    with (
+        _threads_for(trace),
+        _journal(session, key) as (done, keep),
+        activate(lock, device, session.implementations) as active,
+    ):
+        for number, case in enumerate(cases):
+            session.talk.progress(f"checking {case.signature.op}", number, len(cases))
+            result = done.get(case.key)
+            if result is None:
+                result = check_case(case, device, active, lock, max_bytes=plan.max_case_mib << 20)
+                keep(result)
+            results.append(result)
+    return NumericsReport(device=session.profile.name, lock=body_hash(lock), seed=plan.seed, cases=tuple(results))
+
+
+SMALL_MODEL_BYTES = 64 << 20
+
+
+@contextmanager
+def _threads_for(trace: Trace) -> Iterator[None]:
+    """Run small models on one thread.
+
+    Their operators are too short to share: with another program on the second of two cores, waiting for each other made
+    the toy's check and canary ten times slower. On one thread the CPU's sums also come in one order.
+    """
+    before = torch.get_num_threads()
+    if trace.model.parameter_bytes < SMALL_MODEL_BYTES:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _journal(session: Session, key: str) -> Iterator[tuple[dict[str, CaseResult], Callable[[CaseResult], None]]]:
+    path = session.folder.file("numerics.cases.jsonl")
+    done = _finished(session, key)
+    text = "".join([json.dumps({"key": key}) + "\n", *(one.model_dump_json() + "\n" for one in done.values())])
+    write_atomically(path, text)
+    with path.open("a", encoding="utf-8") as file:
+
+        def keep(result: CaseResult) -> None:
+            file.write(result.model_dump_json() + "\n")
+            file.flush()
+
+        yield done, keep
+
+
+def _finished(session: Session, key: str) -> dict[str, CaseResult]:
+    """Read the cases of an earlier run with the same inputs; a last line that is cut off is dropped."""
+    lines = (session.folder.read_text("numerics.cases.jsonl") or "").splitlines()
+    if session.force or not lines or lines[0] != json.dumps({"key": key}):
+        return {}
+    done: dict[str, CaseResult] = {}
+    for line in lines[1:]:
+        try:
+            result = CaseResult.model_validate_json(line)
+        except ValueError:
+            break
+        # A case that failed is run again with the rest: its cause may lie outside of what is hashed.
+        if result.status in ("pass", "fell_back"):
+            done[result.case] = result
+    return done
+
+
+def make_canary(session: Session) -> CanaryReport:
+    """Stage 5. Only a lock whose numerics passed may enter, unless the user says otherwise, which is recorded."""
+    trace = session.folder.need(Trace).record
+    lock, numerics = session.folder.need(Lock).record, session.folder.need(NumericsReport).record
+    _refuse_unverified(session, lock, numerics)
+    plan = session.plan.canary
+    evidence = session.folder.file("evidence")
+    with _threads_for(trace), activate(lock, session.device, session.implementations) as active:
+        context = CanaryContext(
+            spec=session.spec,
+            device=session.device,
+            active=active,
+            evidence=evidence,
+            prompt_tokens=plan.prompt_tokens,
+            new_tokens=plan.new_tokens,
+        )
+        stages = run_stages(context, plan, progress=session.talk.progress)
+    return CanaryReport(
+        device=session.profile.name, lock=body_hash(lock), allow_unverified=session.allow_unverified, stages=stages
+    )
+
+
+def _refuse_unverified(session: Session, lock: Lock, numerics: NumericsReport) -> None:
+    if session.allow_unverified:
+        return
+    where = str(session.folder.path)
+    if numerics.lock != body_hash(lock):
+        raise Day0Error(where, "numerics.json was made from another lock", hint=f"run `day0 check --run {where}`")
+    bad = [case for case in numerics.cases if case.status not in ("pass", "fell_back", "skipped", "xfail")]
+    if bad or lock.gaps:
+        facts = tuple(f"{case.op} {case.shapes}: {case.status}, {case.reason}" for case in bad[:5])
+        facts += tuple(f"{gap.operator}: {gap.reason}" for gap in lock.gaps[:5])
+        raise Day0Error(
+            where,
+            f"the lock is not verified: {len(bad)} cases failed, {len(lock.gaps)} gaps are open",
+            facts=facts,
+            hint="repair them first, or enter with --allow-unverified, which the report will say",
+        )

@@ -1,0 +1,110 @@
+"""From flags and playbook files to a plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import ValidationError
+
+from day0 import playbooks
+from day0.errors import Day0Error, near_names
+from day0.playbook import ModelPlan, PhasePlan, Playbook, RegisterPlan, WorkloadPlan
+
+__all__ = ["override_plan", "parse_phase", "parse_set", "playbook_path", "trace_plan"]
+
+
+def trace_plan(
+    *,
+    model: str,
+    sets: list[str],
+    dtype: str,
+    mode: str,
+    batch: int,
+    phases: list[str],
+    trust_remote_code: bool,
+    name: str,
+) -> Playbook:
+    """Make the plan of a run folder that begins with `day0 trace`; the device comes later."""
+    modes = get_args(Playbook.model_fields["trace"].annotation)
+    if mode not in modes:
+        raise Day0Error("--mode", f"'{mode}' is not a mode", hint=f"use one of: {', '.join(modes)}")
+    return Playbook.model_validate(
+        {
+            "schema": "day0.playbook/1",
+            "name": name,
+            "model": ModelPlan(
+                source=model,
+                set=dict(parse_set(text) for text in sets),
+                dtype=dtype,
+                trust_remote_code=trust_remote_code,
+            ),
+            "workload": WorkloadPlan(batch=batch, phases=dict(parse_phase(text) for text in phases)),
+            "trace": mode,
+            "device": "",
+        }
+    )
+
+
+def parse_set(text: str) -> tuple[str, Any]:
+    """Read `key=value`; the value is read like one in YAML, so that 2, true, null and [1, 2] mean themselves."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise Day0Error(f"--set {text}", "expected key=value", hint="for example --set num_hidden_layers=2")
+    try:
+        return key, yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise Day0Error(f"--set {text}", f"the value {value!r} cannot be read", hint="put text in quotes") from None
+
+
+def parse_phase(text: str) -> tuple[str, PhasePlan]:
+    """Read `NAME=TOKENS` or `NAME=TOKENS@CONTEXT`."""
+    name, _, size = text.partition("=")
+    tokens, _, context = size.partition("@")
+    try:
+        return name, PhasePlan(tokens=int(tokens), context=int(context or 0))
+    except (ValueError, ValidationError):
+        raise Day0Error(
+            f"--phase {text}", "expected NAME=TOKENS or NAME=TOKENS@CONTEXT", hint="for example --phase decode=1@4096"
+        ) from None
+
+
+def override_plan(
+    plan: Playbook,
+    *,
+    device: str | None = None,
+    load: list[Path],
+    namespace: str | None = None,
+    fallback: str | None = None,
+    no_replacements: bool = False,
+) -> Playbook:
+    """Let flags override what the plan says; what no flag names stays."""
+    changes: dict[str, Any] = {}
+    if namespace is not None:
+        changes["namespace"] = namespace
+    if fallback is not None:
+        allowed = get_args(RegisterPlan.model_fields["fallback"].annotation)
+        if fallback not in allowed:
+            raise Day0Error("--fallback", f"'{fallback}' is not known", hint=f"use one of: {', '.join(allowed)}")
+        changes["fallback"] = fallback
+    if no_replacements:
+        changes["replacements"] = False
+    if load:
+        changes["load"] = (*plan.register_.load, *(str(path) for path in load if str(path) not in plan.register_.load))
+    register = plan.register_.model_copy(update=changes)
+    return plan.model_copy(update={"register_": register, **({"device": device} if device is not None else {})})
+
+
+def playbook_path(asked: Path) -> Path:
+    """Find a playbook: a file, or the name of one that ships with day0."""
+    if asked.exists():
+        return asked
+    shipped = Path(playbooks.__path__[0])
+    own = shipped / (asked.name if asked.suffix == ".yaml" else f"{asked.name}.yaml")
+    # Only a bare name, or the path as it stands in the repository: anything else was meant as a file.
+    if str(asked.parent) in (".", "playbooks") and own.is_file():
+        return own
+    names = tuple(sorted(path.stem for path in shipped.glob("*.yaml")))
+    hint = near_names(asked.stem, names) or f"playbooks that ship with day0: {', '.join(names)}"
+    raise Day0Error(str(asked), "there is no such playbook", hint=hint)

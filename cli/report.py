@@ -1,0 +1,55 @@
+"""Write the report of a run folder: HTML, Markdown, JSON and JUnit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from day0.cli.rundir import FILES, RunFolder, write_atomically
+from day0.cli.session import environment
+from day0.codec import Envelope
+from day0.records import CanaryReport, Inventory, Lock, NumericsReport, Record, Trace
+from day0.reports.bundle import Bundle
+from day0.reports.html import render_html
+from day0.reports.jsonreport import render_json
+from day0.reports.junit import render_junit
+from day0.reports.markdown import render_markdown
+
+__all__ = ["write_report"]
+
+
+def write_report(folder: RunFolder, name: str) -> Path:
+    """Render every format from what the folder holds and return the path of the HTML page."""
+    bundle = read_bundle(folder, name)
+    target = folder.file("report")
+    write_atomically(target / "report.md", render_markdown(bundle))
+    write_atomically(target / "report.json", json.dumps(render_json(bundle), indent=1, ensure_ascii=False) + "\n")
+    write_atomically(target / "junit.xml", render_junit(bundle))
+    write_atomically(target / "report.html", render_html(bundle))
+    return target / "report.html"
+
+
+def read_bundle(folder: RunFolder, name: str) -> Bundle:
+    """Read all records that are there. Raises Day0Error where even the trace is missing, or one is damaged."""
+    trace = folder.need(Trace)
+    inventory, lock = folder.read(Inventory), folder.read(Lock)
+    numerics, canary = folder.read(NumericsReport), folder.read(CanaryReport)
+    found: dict[type[Record], Envelope[Any] | None] = {
+        Trace: trace,
+        Inventory: inventory,
+        Lock: lock,
+        NumericsReport: numerics,
+        CanaryReport: canary,
+    }
+    return Bundle(
+        name=name,
+        run=str(folder.path),
+        trace=trace.record,
+        inventory=inventory.record if inventory else None,
+        lock=lock.record if lock else None,
+        numerics=numerics.record if numerics else None,
+        canary=canary.record if canary else None,
+        environment={**environment(), **trace.environment},
+        hashes={FILES[kind][1]: one.digest for kind, one in found.items() if one is not None},
+    )

@@ -1,0 +1,235 @@
+"""Records for people: lines and tables."""
+
+from __future__ import annotations
+
+import resource
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.table import Table
+
+from day0.cli.failures import clean
+from day0.cli.rundir import RunFolder
+from day0.cli.stages import STAGES, Outcome
+from day0.cli.talk import Talk
+from day0.playbook import Playbook
+from day0.records import CanaryReport, Inventory, InventoryEntry, Lock, NumericsReport, Record, StageResult, Trace
+
+if TYPE_CHECKING:
+    from day0.devices.profile import DeviceProfile
+    from day0.implementation import Implementation
+    from day0.reference_ops._spec import Operator
+
+__all__ = ["cost", "ending", "not_run", "operator", "operators", "outcome", "planned", "profiles", "record", "title"]
+
+TOP = 15
+"""Rows of a table on the terminal; the record holds all of them."""
+
+
+def _safe(text: object) -> str:
+    return escape(clean(str(text)))
+
+
+def title(talk: Talk, plan: Playbook, path: Path, folder: RunFolder) -> None:
+    """Say what is about to happen."""
+    talk.say(f"[bold]{_safe(plan.name)}[/bold]  {_safe(plan.model.source)} on {_safe(plan.device)}")
+    talk.say(f"playbook {_safe(path)}, run folder {_safe(folder.path)}\n")
+
+
+def outcome(talk: Talk, number: int, one: Outcome) -> None:
+    """One stage: what came out, whether it was made or kept and why, and what has to be repaired."""
+    word = "[green]pass[/green]" if one.passed else "[red]FAIL[/red]"
+    made = "kept" if one.freshness.fresh else f"made in {one.seconds:.1f} s"
+    lines = [_safe(one.summary), f"[dim]{made}: {_safe(one.freshness.reason)}[/dim]"]
+    lines += [f"[red]✗[/red] {_safe(problem)}" for problem in one.problems[:TOP]]
+    if len(one.problems) > TOP:
+        lines.append(f"and {len(one.problems) - TOP} more in the record")
+    if isinstance(one.record, CanaryReport):
+        lines += [_canary_line(stage) for stage in one.record.stages]
+    _line(talk, number, one.stage, word, "\n".join(lines))
+
+
+def _line(talk: Talk, number: int, name: str, word: str, text: str) -> None:
+    """Number, stage and verdict in columns of their own, so that a long text wraps beside them."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(width=11)
+    grid.add_column(width=5)
+    grid.add_column(overflow="fold")
+    grid.add_row(f"{number} [bold]{name}[/bold]", word, text)
+    talk.out.print(grid)
+
+
+def not_run(talk: Talk, number: int, name: str, failed: str) -> None:
+    """A stage that waits for an earlier one."""
+    _line(talk, number, name, "[yellow]skip[/yellow]", f"{failed} failed")
+
+
+def planned(talk: Talk, number: int, name: str, *, fresh: bool, reason: str) -> None:
+    """One line of `status` and `--dry-run`."""
+    _line(talk, number, name, "[green]fresh[/green]" if fresh else "[yellow]stale[/yellow]", _safe(reason))
+
+
+def ending(talk: Talk, outcomes: Sequence[Outcome], page: Path, *, passed: bool) -> None:
+    """The verdict of the run and where the report lies."""
+    if all(one.freshness.fresh for one in outcomes) and len(outcomes) == len(STAGES):
+        talk.say("\nnothing was run again: every stage is fresh")
+    locks = [one.record for one in outcomes if isinstance(one.record, Lock)]
+    slow = sorted({entry.operator for lock in locks for entry in lock.entries if entry.kind == "cpu_fallback"})
+    if not passed:
+        talk.say("\n[red]not ready[/red]: see above")
+    elif slow:
+        talk.say(f"\n[green]ready[/green], but on the CPU with transfers: {_safe(', '.join(slow))}")
+    else:
+        talk.say("\n[green]ready[/green]")
+    talk.out.print(f"report: {_safe(page)}", soft_wrap=True)
+
+
+def cost(talk: Talk, one: Outcome) -> None:
+    """Seconds and peak memory of a trace."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    talk.say(f"\n{one.seconds:.1f} s, peak memory {peak:,.0f} MB")
+
+
+def record(talk: Talk, value: Record) -> None:
+    """Show one record as a table."""
+    if isinstance(value, Trace):
+        _trace(talk, value)
+    elif isinstance(value, Inventory):
+        _inventory(talk, value)
+    elif isinstance(value, Lock):
+        _lock(talk, value)
+    elif isinstance(value, NumericsReport):
+        _numerics(talk, value)
+    elif isinstance(value, CanaryReport):
+        _canary(talk, value)
+
+
+def _table(talk: Talk, *columns: str, caption: str = "") -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", caption=caption or None, caption_justify="left")
+    for name in columns:
+        numeric = name in {"calls", "share", "tokens", "context", "gflop", "signatures", "cases"}
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    return table
+
+
+def _trace(talk: Talk, trace: Trace) -> None:
+    info = trace.model
+    size = f"{info.parameters / 1e9:,.1f} billion" if info.parameters >= 1e9 else f"{info.parameters:,}"
+    talk.say(f"\n{_safe(info.class_name)}: {size} parameters, {info.parameter_bytes / 2**30:,.2f} GiB in {info.dtype}")
+    talk.say(f"[dim]{_safe(trace.mode_reason)}[/dim]\n")
+    table = _table(talk, "phase", "tokens", "context", "calls", "why")
+    for phase in trace.phases:
+        table.add_row(phase.name, f"{phase.tokens:,}", f"{phase.context:,}", f"{phase.calls:,}", _safe(phase.reason))
+    talk.out.print(table)
+    talk.say("")
+    calls: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for entry in trace.entries:
+        row, count = calls[entry.signature.op], sum(entry.counts.values())
+        row[0], row[1], row[2] = row[0] + count, row[1] + 1, row[2] + count * entry.flops
+    rest = f"{len(calls)} operators in all" if len(calls) > TOP else ""
+    table = _table(talk, "operator", "calls", "signatures", "gflop", caption=rest)
+    for name, row in sorted(calls.items(), key=lambda item: (-item[1][2], -item[1][0]))[:TOP]:
+        table.add_row(_safe(name), f"{row[0]:,}", str(row[1]), f"{row[2] / 1e9:,.3f}" if row[2] else "")
+    talk.out.print(table)
+
+
+def _inventory(talk: Talk, inventory: Inventory) -> None:
+    groups: dict[tuple[str, str], list[InventoryEntry]] = defaultdict(list)
+    for entry in inventory.entries:
+        if entry.is_gap or entry.device_verdict == "decomposes_with_sync":
+            groups[(entry.op, entry.device_verdict)].append(entry)
+    if not groups:
+        talk.say("\nthe device has everything that the model calls")
+        return
+    table = _table(talk, "operator", "on the device", "calls", "share", "what to do", "why")
+    ordered = sorted(groups.items(), key=lambda item: (-sum(one.share for one in item[1]), item[0]))
+    for (op, verdict), members in ordered[:TOP]:
+        options = next((one.options for one in members if one.options), ())
+        todo = f"take {options[0]}" if options else "write one, or fall back to the CPU"
+        share = sum(one.share for one in members)
+        calls = sum(one.calls for one in members)
+        table.add_row(_safe(op), verdict, f"{calls:,}", f"{share:.1%}", _safe(todo), _safe(members[0].reason))
+    talk.say("")
+    talk.out.print(table)
+
+
+def _lock(talk: Talk, lock: Lock) -> None:
+    table = _table(talk, "operator", "dtypes", "chosen", "kind", "refused")
+    for entry in lock.entries:
+        refused = sum(1 for one in entry.decisions if not one.accepted)
+        dtypes = ", ".join(dict.fromkeys(entry.dtypes))
+        table.add_row(_safe(entry.operator), dtypes, _safe(entry.identity), entry.kind, str(refused or ""))
+    if lock.entries:
+        talk.say("")
+        talk.out.print(table)
+
+
+def _numerics(talk: Talk, report: NumericsReport) -> None:
+    worst = sorted(
+        (case for case in report.cases if case.error is not None and case.limit),
+        key=lambda case: -((case.error or 0.0) / (case.limit or 1.0)),
+    )
+    table = _table(talk, "nearest to its limit", "implementation", "regime", "error", "dtype's own", "limit", "status")
+    for case in worst[:TOP]:
+        figures = [f"{value:.2g}" if value is not None else "" for value in (case.error, case.yardstick, case.limit)]
+        table.add_row(_safe(case.op), _safe(case.implementation), case.regime, *figures, case.status)
+    if worst:
+        talk.say("")
+        talk.out.print(table)
+    skipped: dict[str, int] = defaultdict(int)
+    for case in report.cases:
+        if case.status == "skipped":
+            skipped[f"{case.op}: {case.reason}"] += 1
+    for reason, count in sorted(skipped.items(), key=lambda item: -item[1])[:TOP]:
+        talk.say(f"[dim]skipped {count} × {_safe(reason)}[/dim]")
+
+
+def _canary_line(stage: StageResult) -> str:
+    word = {"pass": "[green]✓[/green]", "fail": "[red]✗[/red]", "skipped": "[yellow]-[/yellow]"}[stage.status]
+    gates = ", ".join(
+        f"{gate.metric} {gate.value:.3g} {gate.rule} {gate.limit:g}" for gate in stage.gates if gate.value is not None
+    )
+    return f"{word} {_safe(stage.name)}: {_safe(stage.reason or gates)}"
+
+
+def _canary(talk: Talk, report: CanaryReport) -> None:
+    for stage in report.stages:
+        talk.say(f"\n{_safe(stage.title)}")
+        for name, value in stage.metrics.items():
+            talk.say(f"  {_safe(name)} {value:.6g}")
+        for receipt in stage.receipts:
+            talk.say(f"  [dim]{receipt.calls} × {_safe(receipt.identity)} on {_safe(receipt.device)}[/dim]")
+
+
+def profiles(talk: Talk, found: Sequence[DeviceProfile]) -> None:
+    """The profiles as a table."""
+    table = _table(talk, "name", "torch device", "lacks", "what it is")
+    for profile in found:
+        table.add_row(profile.name, profile.torch_device, str(len(profile.lacks)), _safe(profile.title))
+    talk.out.print(table)
+
+
+def operators(talk: Talk, found: dict[str, Operator], implementations: Sequence[Implementation]) -> None:
+    """Operators with contract version and implementations."""
+    table = _table(talk, "operator", "contract", "implementations", "what it is")
+    for name, one in sorted(found.items()):
+        mine = [f"{it.namespace}:{it.id}=={it.version}" for it in implementations if it.operator == name]
+        table.add_row(_safe(name), str(one.version), _safe("\n".join(mine)), _safe(one.summary))
+    talk.out.print(table)
+
+
+def operator(talk: Talk, one: Operator) -> None:
+    """The contract of one operator."""
+    talk.say(f"[bold]{_safe(one.name)}[/bold]  contract {one.version}\n{_safe(one.summary)}\n")
+    if one.schema:
+        talk.say(f"schema      {_safe(one.schema)}")
+    talk.say(f"meaning     {_safe(one.mathematics)}")
+    talk.say(f"source      {_safe(one.source)}")
+    talk.say(f"compared    as {one.comparison}, ratio {one.tolerance.ratio:g}, ceiling {one.tolerance.ceiling:g}")
+    talk.say(f"because     {_safe(one.tolerance.reason)}")
+    talk.say(f"verified    {_safe(one.verified_against or 'not yet against independent code')}")
+    for attribute in one.attributes:
+        talk.say(f"attribute   {_safe(attribute.name)}: {_safe(attribute.meaning)}")

@@ -1,0 +1,63 @@
+"""Talk to a person: progress and notes on stderr, results on stdout. With `--json` all talk goes to stderr."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from day0.cli.failures import clean
+
+__all__ = ["Talk", "stopwatch"]
+
+
+class Talk:
+    """Two consoles and one progress line."""
+
+    def __init__(self, *, as_json: bool = False) -> None:
+        self.as_json = as_json
+        self.err = Console(stderr=True, highlight=False)
+        self.out = self.err if as_json else Console(highlight=False)
+        self._progress: Progress | None = None
+
+    def say(self, text: str) -> None:
+        """Print a result line."""
+        self.out.print(text)
+
+    def note(self, text: str) -> None:
+        """Print a remark on stderr."""
+        self.err.print(f"[dim]{escape(clean(text))}[/dim]")
+
+    @contextmanager
+    def busy(self, title: str) -> Iterator[None]:
+        """Show that something is going on, after a moment and only on a terminal."""
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), TimeElapsedColumn())
+        with Progress(*columns, console=self.err, transient=True, disable=not self.err.is_terminal) as progress:
+            self._progress = progress
+            progress.add_task(title, total=None)
+            try:
+                yield
+            finally:
+                self._progress = None
+
+    def progress(self, text: str, done: int | None = None, total: int | None = None) -> None:
+        """Update the progress line."""
+        if self._progress is not None and self._progress.task_ids:
+            self._progress.update(
+                self._progress.task_ids[0], description=escape(clean(text)), completed=done or 0, total=total
+            )
+
+
+@contextmanager
+def stopwatch() -> Iterator[list[float]]:
+    """Measure seconds of wall time into a list of one."""
+    began = time.perf_counter()
+    seconds = [0.0]
+    try:
+        yield seconds
+    finally:
+        seconds[0] = time.perf_counter() - began

@@ -1,0 +1,65 @@
+"""What a record says in one line, whether its stage passed, and what has to be repaired."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from day0.records import CanaryReport, Gap, Inventory, Lock, NumericsReport, Trace
+
+__all__ = ["of_canary", "of_inventory", "of_lock", "of_numerics", "of_trace"]
+
+Verdict = tuple[bool, str, tuple[str, ...]]
+
+GOOD = frozenset({"pass", "fell_back", "skipped", "xfail"})
+
+
+def of_trace(trace: Trace) -> Verdict:
+    """A trace that was made has passed."""
+    calls = sum(phase.calls for phase in trace.phases)
+    phases = ", ".join(phase.name for phase in trace.phases)
+    text = f"{calls:,} calls, {len(trace.entries)} signatures in {phases} ({trace.mode})"
+    return True, text, ()
+
+
+def of_inventory(inventory: Inventory) -> Verdict:
+    """Gaps are findings, not failures: the register stage decides whether they can be closed."""
+    counts = Counter(entry.verdict for entry in inventory.entries)
+    gaps = {entry.op for entry in inventory.entries if entry.is_gap}
+    text = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    return True, f"{text}; {len(gaps)} operators with gaps on {inventory.device}", ()
+
+
+def of_lock(lock: Lock) -> Verdict:
+    """A gap that nothing closes fails the stage."""
+    kinds = Counter(entry.kind for entry in lock.entries)
+    text = ", ".join(f"{count} by {kind}" for kind, count in kinds.most_common()) or "nothing to close"
+    if lock.gaps:
+        text = f"{len(lock.gaps)} gaps stay open; {text}"
+    return not lock.gaps, text, tuple(_gap_text(gap) for gap in lock.gaps)
+
+
+def _gap_text(gap: Gap) -> str:
+    refused = "; ".join(f"{one.candidate}: {one.reason}" for one in gap.decisions) or "no candidate"
+    return f"{gap.operator} ({', '.join(gap.dtypes)}), {gap.calls} calls, first in {gap.module or 'model'}: {refused}"
+
+
+def of_numerics(report: NumericsReport) -> Verdict:
+    """Every case has to pass; cases that could not be made are skipped and say why."""
+    counts = Counter(case.status for case in report.cases)
+    text = ", ".join(f"{count} {status}" for status, count in counts.most_common()) or "no cases"
+    bad = [case for case in report.cases if case.status not in GOOD]
+    problems = tuple(
+        f"{case.op} {case.shapes} [{case.regime}] {case.implementation}: {case.status}: {case.reason}" for case in bad
+    )
+    ran = any(case.status != "skipped" for case in report.cases)
+    if not ran:
+        problems = ("no case could be run; the record says why for each", *problems)
+    return ran and not bad, text, problems
+
+
+def of_canary(report: CanaryReport) -> Verdict:
+    """All stages have to pass."""
+    text = ", ".join(f"{stage.name} {stage.status}" for stage in report.stages)
+    bad = [stage for stage in report.stages if stage.status == "fail"]
+    passed = bool(report.stages) and all(stage.status == "pass" for stage in report.stages)
+    return passed, text, tuple(f"{stage.name}: {stage.reason}" for stage in bad)

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from day0.cli.plans import override_plan, parse_phase, parse_set, playbook_path, trace_plan
+from day0.errors import Day0Error
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a=2", ("a", 2)),
+        ("a=1.5", ("a", 1.5)),
+        ("a=true", ("a", True)),
+        ("a=null", ("a", None)),
+        ("a=[1, 2]", ("a", [1, 2])),
+        ("a=b=c", ("a", "b=c")),
+        ("a=", ("a", None)),
+    ],
+)
+def test_parse_set(text: str, expected: tuple[str, object]) -> None:
+    assert parse_set(text) == expected
+
+
+@pytest.mark.parametrize("text", ["a", "=1", "a=[1"])
+def test_parse_set_refuses(text: str) -> None:
+    with pytest.raises(Day0Error):
+        parse_set(text)
+
+
+def test_parse_phase() -> None:
+    name, phase = parse_phase("decode=1@4096")
+    assert (name, phase.tokens, phase.context) == ("decode", 1, 4096)
+    for text in ("decode", "decode=x", "decode=0", "decode=1@-1"):
+        with pytest.raises(Day0Error, match="NAME=TOKENS"):
+            parse_phase(text)
+
+
+def test_flags_change_only_what_they_name() -> None:
+    plan = trace_plan(
+        model="toy", sets=[], dtype="float32", mode="auto", batch=1, phases=[], trust_remote_code=False, name="x"
+    )
+    changed = override_plan(plan, device="sim", load=[Path("mine.py")], no_replacements=True)
+    assert changed.device == "sim"
+    assert changed.register_.load == ("mine.py",)
+    assert not changed.register_.replacements
+    assert changed.register_.fallback == plan.register_.fallback
+    again = override_plan(changed, load=[Path("mine.py")])
+    assert again.register_.load == ("mine.py",)
+    with pytest.raises(Day0Error, match="--fallback"):
+        override_plan(plan, load=[], fallback="gpu")
+
+
+def test_a_playbook_is_found_by_name_and_a_wrong_name_gets_a_hint() -> None:
+    assert playbook_path(Path("toy-on-sim")).name == "toy-on-sim.yaml"
+    assert playbook_path(Path("playbooks/toy-on-sim.yaml")).is_file()
+    with pytest.raises(Day0Error) as caught:
+        playbook_path(Path("toy-on-smi"))
+    assert "toy-on-sim" in caught.value.hint

@@ -1,0 +1,28 @@
+"""Run the program as a user does, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+PLAYBOOKS = Path(__file__).resolve().parents[2] / "playbooks"
+
+Done = subprocess.CompletedProcess[str]
+Day0 = Callable[..., Done]
+
+
+def run_day0(*arguments: object, cwd: Path) -> Done:
+    """Run `python -m day0` with a plain wide terminal."""
+    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "400", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "day0", *(str(argument) for argument in arguments)]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def day0(tmp_path: Path) -> Day0:
+    return lambda *arguments: run_day0(*arguments, cwd=tmp_path)

@@ -1,0 +1,45 @@
+"""The same way on a real architecture of transformers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.flow.conftest import PLAYBOOKS, Day0
+
+
+def test_deepseek_v32_reaches_a_verdict_in_all_five_stages(day0: Day0, tmp_path: Path) -> None:
+    done = day0("run", PLAYBOOKS / "deepseek-v32-tiny-on-sim.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder = tmp_path / "runs" / "deepseek-v32-tiny-on-sim"
+    gaps = {entry["operator"] for entry in json.loads((folder / "ops.lock").read_text())["body"]["entries"]}
+    assert {"aten::topk", "aten::histc", "aten::_grouped_mm", "aten::rsqrt", "aten::silu"} <= gaps
+    stages = json.loads((folder / "canary.json").read_text())["body"]["stages"]
+    assert [stage["status"] for stage in stages] == ["pass"] * len(stages)
+
+
+def test_the_671_billion_parameter_config_is_traced_on_meta(day0: Day0, tmp_path: Path) -> None:
+    done = day0("trace", "hf:deepseek_v32", "--run", "v32")
+    assert done.returncode == 0, done.stderr
+    body = json.loads((tmp_path / "v32" / "trace.json").read_text())["body"]
+    assert body["mode"] == "meta"
+    assert body["model"]["parameters"] > 670e9
+    assert [phase["name"] for phase in body["phases"]] == ["prefill", "decode", "prefill_long", "decode_long"]
+    assert all(phase["calls"] > 10_000 for phase in body["phases"])
+    assert "peak memory" in done.stdout
+    grouped = [entry for entry in body["entries"] if entry["signature"]["op"] == "aten::_grouped_mm"]
+    rows = {phase: entry["signature"]["args"][0]["shape"][0] for entry in grouped for phase in entry["counts"]}
+    assert rows == {"prefill": 64 * 8, "decode": 8, "prefill_long": 3072 * 8, "decode_long": 8}
+
+
+def test_a_trace_on_the_cpu_records_the_ranges_of_integers(day0: Day0, tmp_path: Path) -> None:
+    sizes = ("num_hidden_layers=1", "hidden_size=32", "intermediate_size=48", "vocab_size=50", "num_attention_heads=2")
+    options = [word for size in sizes for word in ("--set", size)]
+    done = day0("trace", "hf:llama", "--mode", "real", "--run", "r", *options, "--set", "num_key_value_heads=2")
+    assert done.returncode == 0, done.stderr
+    entries = json.loads((tmp_path / "r" / "trace.json").read_text())["body"]["entries"]
+    embedding = next(entry for entry in entries if entry["signature"]["op"] == "aten::embedding")
+    low, high = embedding["signature"]["args"][1]["range"]
+    assert 0 <= low < high < 50
+    assert embedding["source"].startswith("transformers/models/llama/modeling_llama.py:")
+    assert embedding["module"] == "model.embed_tokens"
