@@ -1,0 +1,65 @@
+"""The documentation is run: every command block, in order, in one working folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("README.md", "CONTRIBUTING.md")
+BLOCK = re.compile(r"(?:<!-- (?P<note>[^\n]*?) -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)\n```", re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Block:
+    kind: str
+    note: str
+    text: str
+
+
+def _blocks(page: str) -> list[Block]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return [Block(kind=one["kind"], note=one["note"] or "", text=one["text"]) for one in BLOCK.finditer(text)]
+
+
+def _run(block: Block, cwd: Path) -> None:
+    """Run the lines of one shell block; each has to end with the exit code that the note says, else 0."""
+    expected = int(block.note.removeprefix("exit code: ")) if block.note.startswith("exit code: ") else 0
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
+    for line in block.text.splitlines():
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=cwd, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == expected, f"{line}\n{done.stdout}\n{done.stderr}"
+
+
+def test_the_readme_runs(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "playbooks", tmp_path / "playbooks")
+    ran = 0
+    for block in _blocks("README.md"):
+        if block.note.startswith("file: "):
+            (tmp_path / block.note.removeprefix("file: ")).write_text(block.text + "\n")
+        elif block.kind == "sh":
+            _run(block, tmp_path)
+            ran += 1
+    assert ran >= 6
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (ROOT / target).exists(), target
+
+
+def test_every_block_has_a_kind_that_somebody_knows() -> None:
+    kinds = {block.kind for page in PAGES for block in _blocks(page)}
+    assert kinds <= {"sh", "console", "text", "python", "yaml"}
