@@ -55,6 +55,10 @@ class Measured:
     evidence: str = ""
 
 
+MAX_YARDSTICK = 0.5
+"""A same-dtype result on the CPU that is further from float64 is no yardstick; something else is wrong."""
+
+
 def judge_gates(gates: tuple[Gate, ...], metrics: dict[str, float]) -> tuple[GateResult, ...]:
     """Hold the figures of a stage against its gates. A gate on a figure that was not measured fails."""
     return tuple(_judge_gate(gate, metrics.get(gate.metric)) for gate in gates)
@@ -74,10 +78,15 @@ def model_error(got: torch.Tensor, reference: torch.Tensor, golden: torch.Tensor
     """Return relative L2 errors against the golden and their ratio; all tensors are on the CPU.
 
     The ratio has a floor of 16 ULP of the reference's dtype below, since on a small model the yardstick can be 0.
+    Raises RuntimeError where the yardstick itself is so far off that a ratio to it says nothing.
     """
     gold = golden.to(torch.float64)
     size = float(torch.linalg.vector_norm(gold)) or 1.0
     error = float(torch.linalg.vector_norm(got.to(torch.float64) - gold)) / size
     yardstick = float(torch.linalg.vector_norm(reference.to(torch.float64) - gold)) / size
+    if not yardstick <= MAX_YARDSTICK:
+        raise RuntimeError(
+            f"the golden cannot judge: the CPU's own {reference.dtype} result is {yardstick:.3g} away from float64"
+        )
     floor = 16.0 * float(torch.finfo(reference.dtype).eps)
     return {"error": error, "yardstick": yardstick, "error_ratio": error / max(yardstick, floor)}

@@ -77,8 +77,9 @@ def _capture(model: nn.Module, paths: tuple[str, ...], ids_BS: torch.Tensor) -> 
 def _compare(context: CanaryContext, path: str, args: Any, kwargs: Any) -> dict[str, float]:
     with suspended():
         reference = _first(context.reference().get_submodule(path), args, kwargs)
+    layer = context.golden().get_submodule(path)  # built outside of the mode, see all_layers
     with suspended(), Float64Mode():
-        golden = _first(context.golden().get_submodule(path), *_convert((args, kwargs), torch.float64, None))
+        golden = _first(layer, *_convert((args, kwargs), torch.float64, None))
     got = _first(context.on_device().get_submodule(path), *_convert((args, kwargs), None, context.device))
     return model_error(got.cpu(), reference, golden)
 

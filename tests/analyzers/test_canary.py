@@ -12,11 +12,13 @@ from torch import nn
 
 from day0.analyzers.canary.context import CanaryContext, judge_gates, model_error
 from day0.analyzers.canary.run import choose_stages, load_stages, run_stages
+from day0.cli.plans import playbook_path
 from day0.errors import Day0Error
 from day0.models.source import open_model
-from day0.playbook import CanaryPlan, Gate, ModelPlan, StagePlan
+from day0.playbook import CanaryPlan, Gate, ModelPlan, Playbook, StagePlan
 from day0.records import Lock, StageResult
 from day0.registry.dispatch import activate
+from day0.yamlfile import read_yaml, validate_yaml
 
 CPU = torch.device("cpu")
 PLAN = CanaryPlan(prompt_tokens=12, new_tokens=4)
@@ -116,6 +118,34 @@ def test_the_stages_have_titles_and_gates_in_their_order() -> None:
     stages = load_stages()
     assert [stage.name for stage in stages] == ["load", "one_layer", "all_layers", "generate"]
     assert all(stage.title and stage.gates for stage in stages)
+
+
+def test_a_golden_that_the_reference_does_not_resemble_judges_nothing() -> None:
+    x = torch.ones(8)
+    with pytest.raises(RuntimeError, match="the golden cannot judge"):
+        model_error(x, x, -x)
+    with pytest.raises(RuntimeError, match="the golden cannot judge"):
+        model_error(x, x * float("nan"), x)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_random_weights_are_the_same_in_golden_reference_and_device(tmp_path: Path, dtype: str) -> None:
+    """Once the golden was built inside the float64 mode: it drew other weights, and every gate passed."""
+    plan = validate_yaml(Playbook, read_yaml(playbook_path(Path("deepseek-v32-tiny-on-sim"))))
+    spec = open_model(plan.model.model_copy(update={"dtype": dtype}))
+    lock = Lock(device="cpu", namespace="base", model="x", entries=())
+    with activate(lock, CPU, []) as active:
+        context = CanaryContext(spec=spec, device=CPU, active=active, evidence=tmp_path, prompt_tokens=20, new_tokens=2)
+        stages = {stage.name: stage for stage in run_stages(context, CanaryPlan(prompt_tokens=20, new_tokens=2))}
+    limit = 1e-5 if dtype == "float32" else 0.4
+    assert stages["all_layers"].metrics["prefill_yardstick"] < limit
+    assert (
+        all(
+            torch.equal(a.double(), b)
+            for a, b in zip(context.reference().parameters(), context.golden().parameters(), strict=True)
+        )
+        or dtype == "bfloat16"
+    )
 
 
 def test_model_error_has_a_floor_so_that_a_zero_yardstick_divides() -> None:
