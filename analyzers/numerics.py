@@ -23,7 +23,7 @@ from day0.analyzers.cases import (
 from day0.analyzers.compare import Reference, compare_results, is_move, short_name, without_values
 from day0.analyzers.judge import Judgement
 from day0.analyzers.terms import adds_up
-from day0.errors import Day0Error
+from day0.errors import USER_ERRORS, Day0Error
 from day0.playbook import CheckPlan
 from day0.records import CaseResult, Lock, Signature, Trace
 from day0.reference_ops._spec import Operator
@@ -33,19 +33,7 @@ from day0.registry.dispatch import ActiveLock, suspended
 
 __all__ = ["check_case", "plan_cases"]
 
-RUN_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    Day0Error,
-    LookupError,
-    MemoryError,
-    NameError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
+RUN_ERRORS: tuple[type[BaseException], ...] = (*USER_ERRORS, Day0Error)
 """What torch, a kernel or a contract raises for one call."""
 
 
@@ -129,8 +117,8 @@ def _run_and_judge(
 ) -> CaseResult:
     operator = resolve(result.case.signature.op)
     before = dict(active.counts) if active else {}
-    moved, storages = copy_with_storages(inputs, device)
     try:
+        moved, storages = copy_with_storages(inputs, device)
         with torch.no_grad():
             output = operator(*moved.args, **moved.kwargs)
         got = tuple(_results(operator, output, moved))

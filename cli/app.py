@@ -41,8 +41,9 @@ With = Annotated[
 Set = Annotated[list[str] | None, typer.Option("--set", help="Change a config field.", metavar="KEY=VALUE")]
 Namespace = Annotated[str | None, typer.Option(help="Where to look first, such as kimi/k3.1.")]
 Fallback = Annotated[str | None, typer.Option(help="Last resort: cpu, device or none.")]
-NoReplacements = Annotated[
-    bool, typer.Option("--no-replacements", help="Leave every gap open, to see what is lacking.")
+Replacements = Annotated[
+    bool | None,
+    typer.Option("--replacements/--no-replacements", help="Without them every gap stays open: shows what is lacking."),
 ]
 AllowUnverified = Annotated[
     bool, typer.Option("--allow-unverified", help="Enter with a lock whose numerics did not pass; is recorded.")
@@ -116,7 +117,7 @@ def register(
     with_: With = None,
     namespace: Namespace = None,
     fallback: Fallback = None,
-    no_replacements: NoReplacements = False,
+    replacements: Replacements = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -132,7 +133,7 @@ def register(
         load=with_ or [],
         namespace=namespace,
         fallback=fallback,
-        no_replacements=no_replacements,
+        replacements=replacements,
         force=force,
         json=json,
     )
@@ -164,7 +165,7 @@ def run_(
     run: Annotated[Path | None, typer.Option("--run", help="Run folder; else runs/<name>.", metavar="DIR")] = None,
     device: Device = None,
     with_: With = None,
-    no_replacements: NoReplacements = False,
+    replacements: Replacements = None,
     allow_unverified: AllowUnverified = False,
     force: Force = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run and why, and end.")] = False,
@@ -180,7 +181,7 @@ def run_(
         run=run,
         device=device,
         load=with_ or [],
-        no_replacements=no_replacements,
+        replacements=replacements,
         allow_unverified=allow_unverified,
         force=force,
         dry_run=dry_run,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
+import pkgutil
 from pathlib import Path
 
 import yaml
@@ -66,7 +67,7 @@ def stage(
     load: list[Path] | None = None,
     namespace: str | None = None,
     fallback: str | None = None,
-    no_replacements: bool = False,
+    replacements: bool | None = None,
     allow_unverified: bool = False,
 ) -> int:
     """One of the stages after trace, on a run folder."""
@@ -75,7 +76,7 @@ def stage(
     if before is None:
         raise Day0Error(str(run), "there is no trace yet", hint=f"begin with `day0 trace MODEL --run {run}`")
     plan = override_plan(
-        before, device=device, load=load or [], namespace=namespace, fallback=fallback, no_replacements=no_replacements
+        before, device=device, load=load or [], namespace=namespace, fallback=fallback, replacements=replacements
     )
     if not plan.device:
         raise Day0Error(str(run), "no device was named yet", hint="add --device sim; see `day0 device list`")
@@ -106,7 +107,7 @@ def run(
     run: Path | None,
     device: str | None,
     load: list[Path],
-    no_replacements: bool,
+    replacements: bool | None,
     allow_unverified: bool,
     force: bool,
     dry_run: bool,
@@ -116,13 +117,14 @@ def run(
     talk = Talk(as_json=json)
     path = playbook_path(playbook)
     asked = validate_yaml(Playbook, read_yaml(path))
-    plan = override_plan(asked, device=device, load=load, no_replacements=no_replacements)
+    plan = override_plan(asked, device=device, load=load, replacements=replacements)
     folder = RunFolder(run or Path("runs") / plan.name)
     _refuse_other_model(folder, folder.read_plan(), plan, force=force)
     session = Session(plan=plan, folder=folder, talk=talk, force=force, allow_unverified=allow_unverified)
     show.title(talk, plan, path, folder)
     if dry_run:
         return _dry_run(session)
+    _preflight(session)
     with folder.held():
         folder.write_plan(plan)
         outcomes = _walk(session)
@@ -133,6 +135,19 @@ def run(
     if json:
         print((page.parent / "report.json").read_text(encoding="utf-8"), end="")
     return int(ExitCode.OK if passed else ExitCode.GATE_FAILED)
+
+
+def _preflight(session: Session) -> None:
+    """Open what the stages will need, so that a mistake in the last one's input does not cost the first ones' time."""
+    pkgutil.resolve_name("day0.analyzers.canary.run:choose_stages")(session.plan.canary)
+    spec, canary = session.spec, session.plan.canary
+    longest = canary.prompt_tokens + canary.new_tokens
+    if spec.max_positions is not None and longest > spec.max_positions:
+        what = f"{longest:,} tokens are more than the {spec.max_positions:,} positions of {spec.class_name}"
+        raise Day0Error("canary: prompt_tokens + new_tokens", what, hint="give smaller numbers in the playbook")
+    # Each of these raises for what is wrong with it.
+    for _ in (session.profile, session.namespaces, session.implementations):
+        continue
 
 
 def _walk(session: Session) -> list[Outcome]:
@@ -229,7 +244,7 @@ def device_show(*, name: str, json: bool) -> int:
     from day0.devices.profile import load_profile
 
     profile = load_profile(name)
-    value = profile.model_dump(mode="json")
+    value = profile.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     print(
         jsonlib.dumps(value, indent=1) if json else yaml.safe_dump(value, sort_keys=False, allow_unicode=True), end=""
     )

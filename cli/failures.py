@@ -25,10 +25,17 @@ def run_guarded(action: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         print("interrupted; what was finished is kept, run the same command to go on", file=sys.stderr)
         return int(ExitCode.INTERRUPTED)
+    except SystemExit as error:
+        print(f"error: code that is not day0's ended the program with {error.code!r}", file=sys.stderr)
+        return int(ExitCode.USER_CAN_REPAIR)
     except BrokenPipeError:
         # The reader (a pager, `head`) has gone: nothing to tell anybody.
         sys.stderr.close()
         return int(ExitCode.OK)
+    except OSError as error:
+        place = error.filename or "the system"
+        print(clean(f"error: {place}: {error.strerror or error}\n\nhint: check space and permissions"), file=sys.stderr)
+        return int(ExitCode.USER_CAN_REPAIR)
     except Exception as error:  # noqa: BLE001 - the one place: a bug of ours becomes a log and a line
         print(_bug_message(error), file=sys.stderr)
         return int(ExitCode.OUR_BUG)

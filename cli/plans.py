@@ -34,17 +34,23 @@ def trace_plan(
         {
             "schema": "day0.playbook/1",
             "name": name,
-            "model": ModelPlan(
-                source=model,
-                set=dict(parse_set(text) for text in sets),
-                dtype=dtype,
-                trust_remote_code=trust_remote_code,
-            ),
+            "model": _model_plan(model, sets, dtype, trust_remote_code),
             "workload": WorkloadPlan(batch=batch, phases=dict(parse_phase(text) for text in phases)),
             "trace": mode,
             "device": "",
         }
     )
+
+
+def _model_plan(model: str, sets: list[str], dtype: str, trust_remote_code: bool) -> ModelPlan:
+    values = dict(parse_set(text) for text in sets)
+    try:
+        return ModelPlan(source=model, set=values, dtype=dtype, trust_remote_code=trust_remote_code)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_context=False)[0]
+        key = str(fault["loc"][1]) if len(fault["loc"]) > 1 else ""
+        what = f"{values.get(key)!r} is no number, text, list or mapping"
+        raise Day0Error(f"--set {key}", what, hint="put text in quotes") from None
 
 
 def parse_set(text: str) -> tuple[str, Any]:
@@ -54,7 +60,7 @@ def parse_set(text: str) -> tuple[str, Any]:
         raise Day0Error(f"--set {text}", "expected key=value", hint="for example --set num_hidden_layers=2")
     try:
         return key, yaml.safe_load(value)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, AttributeError):
         raise Day0Error(f"--set {text}", f"the value {value!r} cannot be read", hint="put text in quotes") from None
 
 
@@ -77,7 +83,7 @@ def override_plan(
     load: list[Path],
     namespace: str | None = None,
     fallback: str | None = None,
-    no_replacements: bool = False,
+    replacements: bool | None = None,
 ) -> Playbook:
     """Let flags override what the plan says; what no flag names stays."""
     changes: dict[str, Any] = {}
@@ -88,8 +94,8 @@ def override_plan(
         if fallback not in allowed:
             raise Day0Error("--fallback", f"'{fallback}' is not known", hint=f"use one of: {', '.join(allowed)}")
         changes["fallback"] = fallback
-    if no_replacements:
-        changes["replacements"] = False
+    if replacements is not None:
+        changes["replacements"] = replacements
     if load:
         changes["load"] = (*plan.register_.load, *(str(path) for path in load if str(path) not in plan.register_.load))
     register = plan.register_.model_copy(update=changes)

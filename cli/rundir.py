@@ -88,7 +88,17 @@ class RunFolder:
         text = self.read_text(name)
         if text is None:
             return None
-        return decode(kind, text, where=str(self.file(name)), remake=f"day0 {stage} --run {self.path} --force")
+        return decode(kind, text, where=str(self.file(name)), remake=self._remake(stage))
+
+    def _remake(self, stage: str) -> str:
+        """Return the command that makes a record again."""
+        if stage != "trace":
+            return f"day0 {stage} --run {self.path} --force"
+        try:
+            plan = self.read_plan()
+        except Day0Error:
+            plan = None
+        return f"day0 trace {plan.model.source if plan else 'MODEL'} --run {self.path} --force"
 
     def need(self, kind: type[R]) -> Envelope[R]:
         """Read a record that has to be there."""
@@ -96,7 +106,9 @@ class RunFolder:
         if found is None:
             stage, name = FILES[kind]
             raise Day0Error(
-                str(self.path), f"there is no {name} yet", hint=f"make it with `day0 {stage} --run {self.path}`"
+                str(self.path),
+                f"there is no {name} yet",
+                hint=f"make it with `{self._remake(stage).removesuffix(' --force')}`",
             )
         return found
 

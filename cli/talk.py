@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,13 +16,22 @@ from day0.cli.failures import clean
 __all__ = ["Talk", "stopwatch"]
 
 
+class _Console(Console):
+    """A console whose reader may go away (`| head`): the work goes on without it."""
+
+    def on_broken_pipe(self) -> None:
+        """Send the rest nowhere."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+
 class Talk:
     """Two consoles and one progress line."""
 
     def __init__(self, *, as_json: bool = False) -> None:
         self.as_json = as_json
-        self.err = Console(stderr=True, highlight=False)
-        self.out = self.err if as_json else Console(highlight=False)
+        self.err = _Console(stderr=True, highlight=False)
+        self.out = self.err if as_json else _Console(highlight=False)
         self._progress: Progress | None = None
 
     def say(self, text: str) -> None:

@@ -125,7 +125,7 @@ def _check_schema(kind: type[Record], found: object, where: str, remake: str) ->
         raise NewerRecordError(
             where,
             f"it has schema {found}, and day0 {__version__} reads {name} up to /{version}",
-            hint=f"update day0, or make the record again with `{remake}`",
+            hint="update day0, or name another folder with --run",
         )
 
 

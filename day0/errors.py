@@ -7,7 +7,25 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["Day0Error", "ExitCode", "near_names"]
+__all__ = ["USER_ERRORS", "Day0Error", "ExitCode", "near_names"]
+
+USER_ERRORS: tuple[type[BaseException], ...] = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    MemoryError,
+    NameError,
+    OSError,
+    RuntimeError,
+    StopIteration,
+    SyntaxError,
+    SystemExit,
+    TypeError,
+    ValueError,
+)
+"""What code that is not ours may raise: a user's file, a model, a kernel. `sys.exit` there must not end our run."""
 
 
 class ExitCode(IntEnum):

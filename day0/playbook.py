@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 __all__ = [
     "CanaryPlan",
@@ -34,7 +34,7 @@ class ModelPlan(_Plan):
 
     source: str
     """`toy`, `hf:<model_type>`, `hf:<folder with config.json>` or `py:<module>:<factory>`."""
-    set: dict[str, str | int | float | bool | list[str | int | float] | None] = {}
+    set: dict[str, JsonValue] = {}
     """Config fields to change, for example to shrink the model."""
     dtype: str = "bfloat16"
     seed: int = 0
@@ -80,7 +80,7 @@ class Gate(_Plan):
 
     metric: str
     rule: Literal["<=", ">=", "=="]
-    limit: float
+    limit: float = Field(allow_inf_nan=False)
 
 
 class StagePlan(_Plan):
@@ -93,8 +93,8 @@ class CanaryPlan(_Plan):
     """Which stages, with which gates. No stages: all of them, in their order."""
 
     stages: dict[str, StagePlan] = {}
-    prompt_tokens: int = Field(default=16, ge=1)
-    new_tokens: int = Field(default=8, ge=1)
+    prompt_tokens: int = Field(default=16, ge=1, le=1 << 20)
+    new_tokens: int = Field(default=8, ge=1, le=1 << 16)
 
 
 class Playbook(_Plan):
@@ -105,7 +105,7 @@ class Playbook(_Plan):
     description: str = ""
     model: ModelPlan
     workload: WorkloadPlan = WorkloadPlan()
-    trace: Literal["auto", "meta", "fake", "real"] = "auto"
+    trace: Literal["auto", "meta", "real"] = "auto"
     device: str
     register_: RegisterPlan = Field(default=RegisterPlan(), alias="register")
     check: CheckPlan = CheckPlan()

@@ -84,13 +84,15 @@ def _construct(text: str, path: Path) -> object:
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise Day0Error(f"{path}{line}", f"malformed YAML: {error.problem}", hint="use plain values, no tags") from None
-    except ValueError as error:  # an impossible date such as 2026-99-99
+    except (ValueError, AttributeError, TypeError) as error:  # an impossible date such as 2026-99-99, or `0x`
         raise Day0Error(str(path), f"malformed YAML: {error}", hint="put the value in quotes") from None
     return data
 
 
 def _read_text(path: Path) -> str:
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise Day0Error(str(path), "this is a device or a pipe, not a file", hint="name a file")
         size = path.stat().st_size
         if size > MAX_YAML_BYTES:
             raise Day0Error(
@@ -151,6 +153,8 @@ def _problem(fault: object) -> str:
     if kind == "missing":
         return "this field is missing"
     message = message.removeprefix("Value error, ")
+    if not fault["loc"]:
+        return str(message)
     return f"{message[0].lower()}{message[1:]}, got {_short(value)}"
 
 

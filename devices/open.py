@@ -7,7 +7,7 @@ import importlib
 import torch
 
 from day0.devices.profile import DeviceProfile
-from day0.errors import Day0Error
+from day0.errors import USER_ERRORS, Day0Error
 
 __all__ = ["memory_allocated", "open_torch_device", "synchronize"]
 
@@ -26,7 +26,7 @@ def open_torch_device(profile: DeviceProfile) -> torch.device:
     try:
         device = torch.device(profile.torch_device)
         torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except USER_ERRORS as error:
         first = (str(error).strip().splitlines() or [""])[0][:200]
         raise Day0Error(
             f"device '{profile.torch_device}'",
@@ -44,6 +44,12 @@ def _import(profile: DeviceProfile, module: str) -> None:
             f"device profile {profile.name}",
             f"import_module '{module}' is not installed (no module '{error.name}')",
             hint=f"install the vendor's package that provides {module}",
+        ) from None
+    except USER_ERRORS as error:
+        raise Day0Error(
+            f"device profile {profile.name}",
+            f"import_module '{module}' fails: {type(error).__name__}: {error}",
+            hint=f"try it alone: python -c 'import {module}'",
         ) from None
 
 

@@ -104,9 +104,9 @@ class DeviceProfile(_Model):
     title: str
     torch_device: str
     """Type of the device in torch: `cpu`, `cuda`, `sim`, or what a vendor's plugin registers."""
-    import_module: str | None = None
+    import_module: str | None = Field(default=None, min_length=1)
     """Python module to import before the device can be used."""
-    kernels: str
+    kernels: Literal["CPU", "CUDA", "PrivateUse1", "XPU", "MPS", "HPU", "XLA", "MTIA", "Meta", "VE", "IPU"]
     """Dispatch key whose registered kernels are the device's: `CPU`, `CUDA`, `PrivateUse1`."""
     evidence: Evidence = "static"
     source: str
@@ -115,9 +115,9 @@ class DeviceProfile(_Model):
     """What tensors may hold."""
     storage_dtypes: tuple[DtypeName, ...] = ()
     """Those of them that can be stored, cast, moved and fed to a matmul with scales, but not computed with."""
-    memory_gib: float = Field(gt=0)
-    bandwidth_gb_s: float = Field(gt=0)
-    tflops: dict[DtypeName, float] = {}
+    memory_gib: float = Field(gt=0, allow_inf_nan=False)
+    bandwidth_gb_s: float = Field(gt=0, allow_inf_nan=False)
+    tflops: dict[DtypeName, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = {}
     launch_us: float = Field(default=0.0, ge=0)
     sync_us: float = Field(default=0.0, ge=0)
     fallback: Literal["raise", "cpu"] = "raise"

@@ -5,32 +5,17 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-from day0.errors import Day0Error
+from day0.errors import USER_ERRORS, Day0Error
 from day0.hashing import hash_file
-from day0.implementation import Implementation
+from day0.implementation import Constraints, Implementation
 from day0.kernels import torch as torch_kernels
 
 __all__ = ["load_implementation_file", "load_implementations"]
-
-
-_USER_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    ImportError,
-    LookupError,
-    NameError,
-    OSError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-)
-"""What a user's file may raise while it is imported."""
 
 
 def load_implementations() -> tuple[Implementation, ...]:
@@ -58,7 +43,7 @@ def load_implementation_file(path: Path) -> tuple[Implementation, ...]:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except _USER_ERRORS as error:
+    except USER_ERRORS as error:
         line = getattr(error, "lineno", None) or _line_in(error, path)
         raise Day0Error(
             f"{path}:{line}", f"it does not run: {type(error).__name__}: {error}", hint="run it with python to see more"
@@ -74,8 +59,45 @@ def _of_module(module: ModuleType, path: Path, origin: str) -> list[Implementati
             "it has no IMPLEMENTATIONS, a tuple of day0.implementation.Implementation",
             hint="see kernels/torch/topk.py for a small example",
         )
+    for one in listed:
+        _check_entry(one, origin)
+    names = [str(one.identity) for one in listed]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise Day0Error(origin, f"{twice} stands in it twice", hint="give one of them another id, version or namespace")
     digest = hash_file(path)
     return [replace(one, origin=origin, source_hash=digest) for one in listed]
+
+
+def _check_entry(one: Implementation, origin: str) -> None:
+    """Refuse fields of the wrong type: a user's file is not type-checked."""
+    kinds = ("kernel", "decomposition", "reference")
+    faults = {
+        "operator": isinstance(one.operator, str) and "::" in one.operator,
+        "contract": isinstance(one.contract, int),
+        "namespace": isinstance(one.namespace, str),
+        "id": isinstance(one.id, str) and bool(one.id),
+        "version": isinstance(one.version, str) and bool(re.fullmatch(r"[0-9][0-9A-Za-z.+-]*", one.version)),
+        "kind": one.kind in kinds,
+        "run": callable(one.run),
+        "why": isinstance(one.why, str),
+        "rank": isinstance(one.rank, int),
+        "devices": isinstance(one.devices, tuple) and all(isinstance(name, str) for name in one.devices),
+        "constraints": isinstance(one.constraints, Constraints) and _sound(one.constraints),
+    }
+    for name, right in faults.items():
+        if not right:
+            value = f"the {type(getattr(one, name)).__name__} {getattr(one, name)!r}"
+            raise Day0Error(
+                origin, f"{name} of {one.operator!r}: {value} cannot be used", hint="see day0/implementation.py"
+            )
+
+
+def _sound(limits: Constraints) -> bool:
+    dtypes = (*limits.dtypes, *limits.first_dtype)
+    return all(isinstance(name, str) for name in dtypes) and all(
+        isinstance(divisor, int) and divisor > 0 for divisor in limits.multiple_of.values()
+    )
 
 
 def _line_in(error: BaseException, path: Path) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from day0.errors import Day0Error, near_names
+from day0.errors import USER_ERRORS, Day0Error, near_names
 from day0.hashing import hash_json
 from day0.models.spec import ModelSpec
 from day0.playbook import ModelPlan
@@ -35,6 +35,8 @@ def open_hf(plan: ModelPlan) -> ModelSpec:
     text = getattr(config, "get_text_config", lambda: config)()
     auto, class_name = _auto_class(transformers, config, plan.source)
     dtype = dtype_of(plan.dtype)
+    if not isinstance(text.vocab_size, int) or text.vocab_size < 1:
+        raise Day0Error(plan.source, f"vocab_size is {text.vocab_size!r}", hint="a model needs at least one token")
     document = json.loads(config.to_json_string(use_diff=False))
     document.pop("transformers_version", None)
 
@@ -96,7 +98,7 @@ def _config_of_folder(transformers: ModuleType, folder: Path, plan: ModelPlan) -
         config = transformers.AutoConfig.from_pretrained(
             folder, local_files_only=True, trust_remote_code=plan.trust_remote_code
         )
-    except (ValueError, KeyError, TypeError, OSError, AttributeError) as error:
+    except _errors() as error:
         raise Day0Error(str(path), f"transformers refuses it: {_first_line(error)}", hint="check model_type") from None
     return _overridden(config, document, type(config), plan)
 
@@ -129,14 +131,14 @@ def _overridden(config: Any, document: dict[str, Any], make: Any, plan: ModelPla
             fields["text_config"] = {**fields.get("text_config", {}), key: value}
     try:
         return make(**fields)
-    except (TypeError, ValueError, AttributeError) as error:
+    except _errors() as error:
         what = f"{type(config).__name__} refuses {', '.join(plan.set)}: {_first_line(error)}"
         raise Day0Error("--set", what, hint="check these fields together") from None
 
 
 def _check_field(config: Any, text: Any, key: str, value: object) -> None:
     owner = text if hasattr(text, key) else config
-    if not hasattr(owner, key):
+    if not hasattr(owner, key) or key.startswith("_") or callable(getattr(owner, key)):
         fields = tuple(sorted({*config.to_dict(), *text.to_dict()}))
         what = f"{type(config).__name__} has no field '{key}'"
         raise Day0Error(f"--set {key}", what, hint=near_names(key, fields) or "see the model's config class")
@@ -171,7 +173,7 @@ def _build(auto: Any, config: Any, dtype: torch.dtype, device: str, plan: ModelP
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(plan.seed)
                 model = auto.from_config(config, dtype=dtype, **options).to(device)
-    except (ValueError, TypeError, AttributeError, RuntimeError, ImportError, KeyError) as error:
+    except _errors() as error:
         raise Day0Error(
             plan.source,
             f"the model cannot be built from this config: {_first_line(error)}",
@@ -180,6 +182,13 @@ def _build(auto: Any, config: Any, dtype: torch.dtype, device: str, plan: ModelP
     model.eval()
     assert isinstance(model, nn.Module)  # noqa: S101 - what transformers returns
     return model
+
+
+def _errors() -> tuple[type[BaseException], ...]:
+    """What transformers raises for a config it cannot take; its field checks have a class of their own."""
+    from huggingface_hub.errors import StrictDataclassError
+
+    return (*USER_ERRORS, StrictDataclassError)
 
 
 def _optional_int(config: Any, name: str) -> int | None:

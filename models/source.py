@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from day0.errors import Day0Error
+from day0.errors import USER_ERRORS, Day0Error
 from day0.hashing import hash_json
 from day0.models.spec import ModelSpec
 from day0.playbook import ModelPlan
@@ -30,7 +30,7 @@ def open_model(plan: ModelPlan) -> ModelSpec:
         from day0.models.hf import open_hf
 
         return open_hf(plan)
-    if kind == "py" and rest:
+    if kind == "py" and rest.strip(":."):
         return _open_factory(plan, rest)
     raise Day0Error(
         "model source",
@@ -44,14 +44,18 @@ def _open_factory(plan: ModelPlan, text: str) -> ModelSpec:
     module_name, _, name = text.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise Day0Error(
-            plan.source, f"cannot import '{error.name}'", hint="run day0 where the module can be imported"
-        ) from None
-    factory: Callable[[], object] | None = getattr(module, name or "make_model", None)
-    if factory is None:
-        raise Day0Error(plan.source, f"module '{module_name}' has no '{name}'", hint="name a function in it")
-    made = factory()
+    except USER_ERRORS as error:
+        what = f"importing '{module_name}' fails: {type(error).__name__}: {error}"
+        raise Day0Error(plan.source, what, hint="run day0 where the module can be imported") from None
+    name = name or "make_model"
+    factory: Callable[[], object] | None = getattr(module, name, None)
+    if not callable(factory):
+        raise Day0Error(plan.source, f"module '{module_name}' has no function '{name}'", hint="name a function in it")
+    try:
+        made = factory()
+    except USER_ERRORS as error:
+        what = f"'{name}' fails: {type(error).__name__}: {error}"
+        raise Day0Error(plan.source, what, hint="it is called without arguments and returns a module") from None
     if isinstance(made, ModelSpec):
         return made
     if isinstance(made, nn.Module):

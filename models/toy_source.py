@@ -28,6 +28,8 @@ def open_toy(plan: ModelPlan) -> ModelSpec:
     """
     config = _config(plan)
     dtype = dtype_of(plan.dtype)
+    if not dtype.is_floating_point or dtype.itemsize < 2:
+        raise Day0Error(f"--dtype {plan.dtype}", "the toy computes in it and cannot", hint="use float32 or bfloat16")
     weights = WEIGHTS_HASH if config == ToyConfig() else f"seed {SEED}"
 
     def build(device: str) -> nn.Module:

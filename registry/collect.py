@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from day0.errors import Day0Error
+import torch
+
+from day0.errors import Day0Error, near_names
 from day0.hashing import hash_file
 from day0.implementation import Implementation
 from day0.kernels.load import load_implementation_file, load_implementations
 from day0.reference_ops.load import load_operators, operator_file
+from day0.registry.namespaces import load_parents, search_path
 
 __all__ = ["collect", "references", "without_conflicts"]
 
@@ -23,7 +26,19 @@ def collect(files: tuple[Path, ...] = ()) -> tuple[Implementation, ...]:
     Raises Day0Error if two implementations have one identity and different content.
     """
     own = [one for path in files for one in load_implementation_file(path)]
+    for one in own:
+        _refuse_unknown(one)
     return without_conflicts((*load_implementations(), *references(), *own))
+
+
+def _refuse_unknown(one: Implementation) -> None:
+    """Refuse a user's implementation that could never be chosen: of no known operator, or in no known namespace."""
+    known = set(torch._C._dispatch_get_all_op_names()) | set(load_operators())
+    names = known | {name.partition(".")[0] for name in known}
+    if one.operator not in names:
+        hint = near_names(one.operator, tuple(sorted(names))) or "write it like aten::silu or aten::add.Tensor"
+        raise Day0Error(one.origin, f"there is no operator '{one.operator}'", hint=hint)
+    search_path(one.namespace, load_parents())
 
 
 def references() -> tuple[Implementation, ...]:

@@ -12,14 +12,11 @@ import torch
 
 from day0.analyzers import canary
 from day0.analyzers.canary.context import CanaryContext, Measured, judge_gates
-from day0.errors import Day0Error, near_names
+from day0.errors import USER_ERRORS, Day0Error, near_names
 from day0.playbook import CanaryPlan, Gate
 from day0.records import GateResult, StageResult
 
 __all__ = ["Stage", "load_stages", "run_stages"]
-
-StageErrors = (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError, KeyError)
-"""What a model raises on a device that cannot run it; anything else is a bug of ours and is not caught."""
 
 
 class StageModule(Protocol):
@@ -98,7 +95,7 @@ def _run_stage(stage: Stage, context: CanaryContext) -> StageResult:
     try:
         with torch.no_grad():
             measured = stage.run(context)
-    except StageErrors as error:
+    except USER_ERRORS as error:
         first = (str(error).strip().splitlines() or [""])[0][:300]
         measured = Measured(metrics={}, failure=f"{type(error).__name__}: {first}")
     gates = judge_gates(stage.gates, measured.metrics) if not measured.failure else ()

@@ -42,7 +42,7 @@ def test_flags_change_only_what_they_name() -> None:
     plan = trace_plan(
         model="toy", sets=[], dtype="float32", mode="auto", batch=1, phases=[], trust_remote_code=False, name="x"
     )
-    changed = override_plan(plan, device="sim", load=[Path("mine.py")], no_replacements=True)
+    changed = override_plan(plan, device="sim", load=[Path("mine.py")], replacements=False)
     assert changed.device == "sim"
     assert changed.register_.load == ("mine.py",)
     assert not changed.register_.replacements

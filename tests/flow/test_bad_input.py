@@ -172,3 +172,146 @@ def test_json_goes_to_stdout_and_talk_to_stderr(day0: Day0) -> None:
     assert "phase" in done.stderr
     quiet = json.loads(day0("device", "list", "--json").stdout)
     assert {"sim", "null", "cpu", "cuda"} <= {profile["name"] for profile in quiet}
+
+
+ENTRY = """\
+import sys
+from day0.implementation import Implementation
+{before}
+ONE = Implementation({fields})
+IMPLEMENTATIONS = {listed}
+"""
+FIELDS = {
+    "operator": '"aten::silu"',
+    "contract": "1",
+    "id": '"mine"',
+    "version": '"1.0"',
+    "kind": '"kernel"',
+    "run": "lambda x: x * x.sigmoid()",
+    "why": '"x times its sigmoid"',
+}
+
+
+def _entry(before: str = "", listed: str = "(ONE,)", **changes: str) -> str:
+    fields = ", ".join(f"{name}={value}" for name, value in {**FIELDS, **changes}.items())
+    return ENTRY.format(before=before, fields=fields, listed=listed)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (_entry(operator='"aten::sillu"'), "there is no operator 'aten::sillu'"),
+        (_entry(namespace='"no/such"'), "'no/such' is not declared"),
+        (_entry(listed="(ONE, ONE)"), "stands in it twice"),
+        (_entry(version="1.0"), "version of 'aten::silu': the float 1.0 cannot be used"),
+        (_entry(kind='"cpu_fallback"'), "kind of 'aten::silu'"),
+        (_entry(devices='"sim"'), "devices of 'aten::silu'"),
+        (_entry(run="5"), "run of 'aten::silu'"),
+        (_entry(before="sys.exit(0)"), "it does not run: SystemExit"),
+        (_entry(before="1 / 0"), "it does not run: ZeroDivisionError"),
+        ("def f(:", "it does not run: SyntaxError"),
+        ("x = 1", "it has no IMPLEMENTATIONS"),
+    ],
+)
+def test_a_file_with_implementations_that_cannot_be_used(day0: Day0, tmp_path: Path, text: str, what: str) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    done = day0("ops", "list", "--with", "mine.py")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert what in done.stderr
+    assert "hint: " in done.stderr
+    assert "bug of ours" not in done.stderr
+
+
+def test_a_kernel_that_ends_the_program_has_crashed(day0: Day0, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(_entry(run="lambda x: sys.exit(0)"))
+    done = day0("run", PLAYBOOKS / "toy-on-sim.yaml", "--with", "mine.py")
+    assert done.returncode == 1
+    assert "crashed: SystemExit" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("hf:llama", "--set", "num_hidden_layers=null"),
+        ("hf:llama", "--set", "num_attention_heads=7"),
+        ("hf:llama", "--set", "hidden_size=0"),
+        ("hf:llama", "--set", "vocab_size=0"),
+        ("hf:llama", "--set", "to_dict=5"),
+        ("hf:llama", "--set", "hidden_size=2026-99-99"),
+        ("hf:llama", "--set", "hidden_size=2026-01-01"),
+        ("toy", "--dtype", "int8"),
+        ("toy", "--set", "nothing=1"),
+        ("py:os:sep",),
+        ("py:no_such_module_anywhere:f",),
+        ("py::",),
+    ],
+)
+def test_models_that_cannot_be_built(day0: Day0, arguments: tuple[str, ...]) -> None:
+    done = day0("trace", *arguments)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr.startswith("error: ")
+    assert "bug of ours" not in done.stderr
+
+
+def test_a_config_field_may_be_a_mapping(day0: Day0) -> None:
+    small = ("num_hidden_layers=1", "hidden_size=64", "intermediate_size=96", "num_attention_heads=4")
+    options = [word for field in small for word in ("--set", field)]
+    rope = "rope_parameters={rope_type: linear, factor: 2.0, rope_theta: 10000.0}"
+    done = day0("trace", "hf:llama", *options, "--set", rope, "--set", "num_key_value_heads=4")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("  prompt_tokens: 20", "  prompt_tokens: 100000", "more than the 4,096 positions"),
+        ("limit: 0.01", "limit: .nan", "finite"),
+        ("device: sim", "device: smi", "there is no such profile"),
+        ("trace: auto", "trace: fake", "'auto', 'meta' or 'real'"),
+        ("namespace: kimi/k3.1", "namespace: kimi/k31", "is not declared"),
+    ],
+)
+def test_a_playbook_is_looked_through_before_anything_runs(
+    day0: Day0, tmp_path: Path, old: str, new: str, what: str
+) -> None:
+    assert old in PLAYBOOK
+    (tmp_path / "p.yaml").write_text(PLAYBOOK.replace(old, new))
+    done = day0("run", "p.yaml")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert what in done.stderr
+    assert not (tmp_path / "runs").exists(), "and it claims no run folder"
+
+
+@pytest.mark.parametrize("line", ["tflops: {float32: 0}", "memory_gib: .inf", "kernels: Nothing", "import_module: ''"])
+def test_a_profile_with_impossible_values(day0: Day0, tmp_path: Path, line: str) -> None:
+    key = line.split(":")[0]
+    text = day0("device", "show", "null").stdout
+    kept = "".join(
+        part for part in text.splitlines(keepends=True) if not part.startswith((f"{key}:", "  float", "  bfloat"))
+    )
+    (tmp_path / "mine.yaml").write_text(kept + line + "\n")
+    done = day0("device", "show", "mine.yaml")
+    assert done.returncode == 2, done.stdout
+    assert key in done.stderr
+
+
+def test_a_pipe_is_not_a_playbook_and_a_reader_may_go_away(day0: Day0, tmp_path: Path) -> None:
+    _expect(day0("run", "/dev/zero"), "/dev/zero", "this is a device or a pipe", "name a file")
+    command = f"{sys.executable} -m day0 trace toy --run r | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "r" / "trace.json").exists()
+
+
+def test_what_device_show_prints_is_a_profile(day0: Day0, tmp_path: Path) -> None:
+    shown = day0("device", "show", "sim").stdout
+    assert shown.startswith("schema: day0.device/1\n")
+    (tmp_path / "mine.yaml").write_text(shown)
+    assert day0("device", "show", "mine.yaml").stdout == shown
+
+
+def test_replacements_can_be_switched_on_again(day0: Day0) -> None:
+    assert day0("trace", "toy", "--run", "r", "--dtype", "float32").returncode == 0
+    assert day0("inventory", "--run", "r", "--device", "sim").returncode == 0
+    assert day0("register", "--run", "r", "--no-replacements").returncode == 1
+    assert day0("register", "--run", "r", "--replacements").returncode == 0
