@@ -43,3 +43,16 @@ def test_terminal_escapes_in_names_are_harmless() -> None:
 def test_near_names() -> None:
     assert near_names("deepseek_v23", ("deepseek_v2", "deepseek_v32", "llama")).startswith("did you mean deepseek_v")
     assert near_names("zzz", ("llama",)) == ""
+
+
+@pytest.mark.parametrize("code", [0, None, 7, "text"])
+def test_code_that_ends_the_program_does_not_end_it_as_a_success(
+    code: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_guarded(lambda: _raise(SystemExit(code))) == 2
+    assert f"ended the program with {code!r}" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_the_users_to_repair(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_guarded(lambda: _raise(OSError(28, "No space left on device", "runs/a/trace.json"))) == 2
+    assert "error: runs/a/trace.json: No space left on device" in capsys.readouterr().err
