@@ -52,7 +52,7 @@ class Sample:
     """Ready arguments for one call, on the CPU."""
 
     kind: str
-    """`small`, `odd` or `corner`: each operator has at least one of each."""
+    """`small`, `odd`, `corner`, or `traced` (the shapes of a real model, few tokens): one of each at least."""
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
@@ -78,8 +78,12 @@ class Operator:
     reference: Callable[..., Any]
     samples: Callable[[torch.Generator], Iterator[Sample]]
     fake: Callable[..., Any] | None = None
+    quantised: Callable[..., Any] | None = None
+    """A second reference that also simulates the quantisation of kernels that store in fewer bits; same arguments."""
     fill: Callable[[tuple[Any, ...], dict[str, Any], torch.Generator], None] | None = None
     flops: Callable[..., int] | None = None
+    bytes: Callable[..., int] | None = None
+    """Bytes that have to move, where it is not each argument and each result once."""
     comparison: Comparison = "floats"
     index_output: int = 0
     """For index comparisons: which of the results holds the indices; the others are copies."""
@@ -90,4 +94,4 @@ class Operator:
     tolerance: Tolerance = DEFAULT_TOLERANCE
     attributes: tuple[Attribute, ...] = ()
     verified_against: str = ""
-    """Independent code that a test compares the reference with; empty until there is one."""
+    """Independent code that reference_ops/agreement compares the reference with, for people; empty where there is none."""

@@ -40,7 +40,7 @@ def operator_file(name: str) -> Path:
 def _found() -> dict[str, tuple[Operator, Path]]:
     found: dict[str, tuple[Operator, Path]] = {}
     for info in sorted(pkgutil.iter_modules(reference_ops.__path__), key=lambda one: one.name):
-        if info.name.startswith("_") or info.name in _HELPERS:
+        if info.ispkg or info.name.startswith("_") or info.name in _HELPERS:
             continue
         module = importlib.import_module(f"day0.reference_ops.{info.name}")
         path = Path(str(module.__file__))

@@ -1,0 +1,1 @@
+"""Comparisons of our references with other people's code, one file for each operator."""
