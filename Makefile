@@ -52,8 +52,9 @@ $(VENV)/.ready-demo: pyproject.toml constraints.txt
 	$(call set_up,hf)
 	@touch $@
 
-$(VENV)/.ready-dev: pyproject.toml constraints.txt
+$(VENV)/.ready-dev: pyproject.toml constraints.txt requirements-nodeps.txt
 	$(call set_up,hf$(comma)dev)
+	@$(PIP_INSTALL) --no-deps -r requirements-nodeps.txt
 	@touch $@ $(VENV)/.ready-demo
 
 comma := ,

@@ -135,16 +135,16 @@ def floats(
     if got.is_complex():
         golden, got = torch.view_as_real(golden.to(torch.complex128)), torch.view_as_real(got)
         reference = torch.view_as_real(reference) if reference is not None else None
-    golden = golden.to(torch.float64)
-    summing = condition * _summing(got.dtype, terms)
+    dtype, got, golden = got.dtype, _readable(got), golden.to(torch.float64)
+    summing = condition * _summing(dtype, terms)
     finite = torch.isfinite(golden) & torch.isfinite(got)
     wide = torch.where(finite, got.to(torch.float64), 0.0)
     gold = torch.where(finite, golden, 0.0)
     base = torch.where(finite, reference.to(torch.float64), 0.0) if reference is not None else gold
     base = torch.where(torch.isfinite(base), base, gold)
     error, yardstick = relative_l2(wide, gold), relative_l2(base, gold)
-    limit = _limit(got.dtype, yardstick if reference is not None else None, tolerance, summing)
-    excess = (wide - gold).abs() - _allowed(gold, base, got.dtype, tolerance, summing, limit, reference is not None)
+    limit = _limit(dtype, yardstick if reference is not None else None, tolerance, summing)
+    excess = (wide - gold).abs() - _allowed(gold, base, dtype, tolerance, summing, limit, reference is not None)
     index = _index(int(excess.argmax()), got.shape) if got.numel() else None
     passed_l2, passed_elements = error <= limit, bool((excess <= 0).all())
     passed = passed_l2 and passed_elements

@@ -17,6 +17,7 @@ from torch.utils.flop_counter import flop_registry
 
 from day0.devices.leaves import is_metadata_view, syncs
 from day0.records import ListValue, Signature, TensorValue, TraceEntry, Value
+from day0.reference_ops._spec import Operator
 from day0.reference_ops.load import load_operators
 from day0.reference_ops.signatures import describe, describe_value, signature_id, tensors_in
 
@@ -89,15 +90,15 @@ class Recorder(TorchDispatchMode):
         module, module_class = self.last_module
         arguments = func._schema.arguments
         written = tuple(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write)
-        count_flops = flop_registry.get(func._overloadpacket)
-        results = result if isinstance(result, (list, tuple)) else (result,)
+        # An operator that only writes returns nothing, and a trace shows no result for it.
+        results = () if result is None else result if isinstance(result, (list, tuple)) else (result,)
         return _Row(
             signature=signature,
             outputs=tuple(_without_range(describe_value(item)) for item in results),
             mutates=written,
             host_sync=syncs(func.name()),
-            flops=int(count_flops(*args, **kwargs, out_val=result)) if count_flops else 0,
-            bytes=0 if func.is_view or is_metadata_view(func.name()) else _bytes((args, kwargs, results)),
+            flops=_count_flops(func, args, kwargs, result),
+            bytes=_count_bytes(func, args, kwargs, results),
             source=_source_line(),
             module=module,
             module_class=module_class,
@@ -129,11 +130,34 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
         return func(*args, **kwargs)
     except (RuntimeError, NotImplementedError):
-        contract = load_operators().get(func.name().partition(".")[0])
+        contract = _contract(func)
         on_meta = all(tensor.device.type == "meta" for tensor in tensors_in((args, kwargs)))
         if contract is None or contract.fake is None or not on_meta:
             raise
         return contract.fake(*args, **kwargs)
+
+
+def _contract(func: Any) -> Operator | None:
+    return load_operators().get(func.name().partition(".")[0])
+
+
+def _count_flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
+    """Count by the operator's contract, else as torch counts; 0 where nobody does."""
+    contract = _contract(func)
+    if contract is not None and contract.flops is not None:
+        return int(contract.flops(*args, **kwargs))
+    count = flop_registry.get(func._overloadpacket)
+    return int(count(*args, **kwargs, out_val=result)) if count else 0
+
+
+def _count_bytes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], results: Any) -> int:
+    """Count what has to move: as the contract says, else each argument and each result once; views move nothing."""
+    if func.is_view or is_metadata_view(func.name()):
+        return 0
+    contract = _contract(func)
+    if contract is not None and contract.bytes is not None:
+        return int(contract.bytes(*args, **kwargs))
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors_in((args, kwargs, results)))
 
 
 def _pusher(recorder: Recorder, entry: tuple[str, str]) -> Any:
@@ -193,10 +217,6 @@ def _widen_value(old: Value, new: Value) -> Value:
 
 def _without_range(value: Value) -> Value:
     return value.model_copy(update={"range": None}) if isinstance(value, TensorValue) else value
-
-
-def _bytes(tree: Any) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(tree))
 
 
 def _entry(row: _Row) -> TraceEntry:

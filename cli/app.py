@@ -1,4 +1,4 @@
-"""The command line. Each command is a signature; what it does stands in `commands.py`, loaded when it runs.
+"""The command line. Each command is a signature; what it does stands in `commands.py` or `ops.py`, loaded when it runs.
 
 `day0 --help` must not import torch or pydantic, so nothing here imports more than typer.
 """
@@ -51,9 +51,9 @@ AllowUnverified = Annotated[
 DEFAULT_RUN = Path("runs/default")
 
 
-def _call(command: str, **options: Any) -> None:
+def _call(command: str, *, file: str = "commands", **options: Any) -> None:
     def act() -> int:
-        return int(resolve_name(f"day0.cli.commands:{command}")(**options))
+        return int(resolve_name(f"day0.cli.{file}:{command}")(**options))
 
     raise typer.Exit(run_guarded(act))
 
@@ -221,14 +221,33 @@ def device_show(name: Annotated[str, typer.Argument(help="Profile name or YAML f
 
 @ops_app.command("list")
 def ops_list(with_: With = None, json: Json = False) -> None:
-    """List operators with their contract version and implementations."""
-    _call("ops_list", load=with_ or [], json=json)
+    """List operators with contract version, implementations and whose code they were compared with."""
+    _call("ops_list", file="ops", load=with_ or [], json=json)
 
 
 @ops_app.command("show")
-def ops_show(name: Annotated[str, typer.Argument(help="Operator, such as day0::topk_tokens.")]) -> None:
-    """Show the contract of an operator: mathematics, attributes, tolerance and its reason."""
-    _call("ops_show", name=name)
+def ops_show(
+    name: Annotated[str, typer.Argument(help="Operator, such as day0::topk_tokens.")],
+    with_: With = None,
+    json: Json = False,
+) -> None:
+    """Show the contract of an operator: mathematics, attributes, tolerance, samples, comparisons, implementations.
+
+    Example: day0 ops show day0::rms_norm
+    """
+    _call("ops_show", file="ops", name=name, load=with_ or [], json=json)
+
+
+@ops_app.command("verify")
+def ops_verify(
+    name: Annotated[str | None, typer.Argument(help="Operator, such as day0::topk_tokens; else all.")] = None,
+    json: Json = False,
+) -> None:
+    """Compare references with other people's code, as far as it is installed; exit code 1 if one differs.
+
+    Example: day0 ops verify day0::rms_norm
+    """
+    _call("ops_verify", file="ops", name=name, json=json)
 
 
 def main() -> None:

@@ -16,7 +16,6 @@ from day0.cli.session import Session
 from day0.cli.stages import STAGES, Outcome, Stage, inputs_of, perform, refresh
 from day0.cli.talk import Talk
 from day0.errors import Day0Error, ExitCode
-from day0.implementation import Implementation
 from day0.playbook import Playbook
 from day0.records import Trace
 from day0.yamlfile import read_yaml, validate_yaml
@@ -248,33 +247,4 @@ def device_show(*, name: str, json: bool) -> int:
     print(
         jsonlib.dumps(value, indent=1) if json else yaml.safe_dump(value, sort_keys=False, allow_unicode=True), end=""
     )
-    return int(ExitCode.OK)
-
-
-def ops_list(*, load: list[Path], json: bool) -> int:
-    """`day0 ops list`."""
-    from day0.reference_ops.load import load_operators
-    from day0.registry.collect import collect
-
-    talk = Talk(as_json=json)
-    operators, implementations = load_operators(), collect(tuple(load))
-    show.operators(talk, operators, implementations)
-    if json:
-        rows = {
-            name: {"version": op.version, "implementations": _identities(name, implementations)}
-            for name, op in operators.items()
-        }
-        print(jsonlib.dumps(rows, indent=1))
-    return int(ExitCode.OK)
-
-
-def _identities(operator: str, implementations: tuple[Implementation, ...]) -> list[str]:
-    return [str(one.identity) for one in implementations if one.operator == operator]
-
-
-def ops_show(*, name: str) -> int:
-    """`day0 ops show`."""
-    from day0.reference_ops.load import load_operator
-
-    show.operator(Talk(), load_operator(name))
     return int(ExitCode.OK)

@@ -20,13 +20,13 @@ from day0.records import CanaryReport, Inventory, InventoryEntry, Lock, Numerics
 
 if TYPE_CHECKING:
     from day0.devices.profile import DeviceProfile
-    from day0.implementation import Implementation
-    from day0.reference_ops._spec import Operator
 
-__all__ = ["cost", "ending", "not_run", "operator", "operators", "outcome", "planned", "profiles", "record", "title"]
+__all__ = ["cost", "ending", "not_run", "outcome", "planned", "profiles", "record", "title"]
 
 TOP = 15
 """Rows of a table on the terminal; the record holds all of them."""
+PROBLEMS = 40
+"""Lines of what has to be repaired: a gap that is not named here would be looked for one run at a time."""
 
 
 def _safe(text: object) -> str:
@@ -44,9 +44,9 @@ def outcome(talk: Talk, number: int, one: Outcome) -> None:
     word = "[green]pass[/green]" if one.passed else "[red]FAIL[/red]"
     made = "kept" if one.freshness.fresh else f"made in {one.seconds:.1f} s"
     lines = [_safe(one.summary), f"[dim]{made}: {_safe(one.freshness.reason)}[/dim]"]
-    lines += [f"[red]✗[/red] {_safe(problem)}" for problem in one.problems[:TOP]]
-    if len(one.problems) > TOP:
-        lines.append(f"and {len(one.problems) - TOP} more in the record")
+    lines += [f"[red]✗[/red] {_safe(problem)}" for problem in one.problems[:PROBLEMS]]
+    if len(one.problems) > PROBLEMS:
+        lines.append(f"and {len(one.problems) - PROBLEMS} more in the record")
     if isinstance(one.record, CanaryReport):
         lines += [_canary_line(stage) for stage in one.record.stages]
     _line(talk, number, one.stage, word, "\n".join(lines))
@@ -210,26 +210,3 @@ def profiles(talk: Talk, found: Sequence[DeviceProfile]) -> None:
     for profile in found:
         table.add_row(profile.name, profile.torch_device, str(len(profile.lacks)), _safe(profile.title))
     talk.out.print(table)
-
-
-def operators(talk: Talk, found: dict[str, Operator], implementations: Sequence[Implementation]) -> None:
-    """Operators with contract version and implementations."""
-    table = _table(talk, "operator", "contract", "implementations", "what it is")
-    for name, one in sorted(found.items()):
-        mine = [f"{it.namespace}:{it.id}=={it.version}" for it in implementations if it.operator == name]
-        table.add_row(_safe(name), str(one.version), _safe("\n".join(mine)), _safe(one.summary))
-    talk.out.print(table)
-
-
-def operator(talk: Talk, one: Operator) -> None:
-    """The contract of one operator."""
-    talk.say(f"[bold]{_safe(one.name)}[/bold]  contract {one.version}\n{_safe(one.summary)}\n")
-    if one.schema:
-        talk.say(f"schema      {_safe(one.schema)}")
-    talk.say(f"meaning     {_safe(one.mathematics)}")
-    talk.say(f"source      {_safe(one.source)}")
-    talk.say(f"compared    as {one.comparison}, ratio {one.tolerance.ratio:g}, ceiling {one.tolerance.ceiling:g}")
-    talk.say(f"because     {_safe(one.tolerance.reason)}")
-    talk.say(f"verified    {_safe(one.verified_against or 'not yet against independent code')}")
-    for attribute in one.attributes:
-        talk.say(f"attribute   {_safe(attribute.name)}: {_safe(attribute.meaning)}")

@@ -17,13 +17,13 @@ __all__ = ["open_model"]
 
 
 def open_model(plan: ModelPlan) -> ModelSpec:
-    """Open `toy`, `hf:<model_type or folder>` or `py:<module>:<factory>`.
+    """Open `toy`, `toy:<variant>`, `hf:<model_type or folder>` or `py:<module>:<factory>`.
 
     Raises Day0Error for a source of another form, and what the sources themselves raise.
     """
     kind, _, rest = plan.source.partition(":")
-    if plan.source == "toy":
-        from day0.models.toy_source import open_toy
+    if kind == "toy" and (rest or plan.source == "toy"):
+        from day0.models.toy.source import open_toy
 
         return open_toy(plan)
     if kind == "hf" and rest:
@@ -35,7 +35,7 @@ def open_model(plan: ModelPlan) -> ModelSpec:
     raise Day0Error(
         "model source",
         f"'{plan.source}' is of no known form",
-        hint="use `toy`, `hf:deepseek_v32`, `hf:path/to/folder` or `py:my_module:make_model`",
+        hint="use `toy`, `toy:glm-5`, `hf:deepseek_v32`, `hf:path/to/folder` or `py:my_module:make_model`",
     )
 
 

@@ -25,11 +25,13 @@ def fill(args: tuple[Any, ...], kwargs: dict[str, Any], generator: torch.Generat
 
 
 def samples(generator: torch.Generator) -> Iterator[Sample]:
-    """Small, odd, and no index at all."""
+    """Small, odd, no index at all, and rows as wide as DeepSeek-V3.2's (of a shorter vocabulary)."""
     table = torch.randn(7, 3, generator=generator)
     yield Sample(kind="small", args=(table, torch.tensor([0, 6, 2])), kwargs={})
     yield Sample(kind="odd", args=(table, torch.tensor([[5], [5], [0]])), kwargs={})
     yield Sample(kind="corner", args=(table, torch.zeros(0, dtype=torch.int64)), kwargs={})
+    wide = torch.randn(512, 7168, generator=generator).to(torch.bfloat16)
+    yield Sample(kind="traced", args=(wide, torch.tensor([[3, 511, 0, 3]])), kwargs={})
 
 
 OP = Operator(

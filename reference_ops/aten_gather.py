@@ -25,11 +25,13 @@ def fill(args: tuple[Any, ...], kwargs: dict[str, Any], generator: torch.Generat
 
 
 def samples(generator: torch.Generator) -> Iterator[Sample]:
-    """Small, odd, and no index at all."""
+    """Small, odd, no index at all, and the router of DeepSeek-V3.2: 8 of 256 experts."""
     table = torch.randn(4, 5, generator=generator)
     yield Sample(kind="small", args=(table, 1, torch.randint(0, 5, (4, 2), generator=generator)), kwargs={})
     yield Sample(kind="odd", args=(table, 0, torch.randint(0, 4, (1, 5), generator=generator)), kwargs={})
     yield Sample(kind="corner", args=(table, 1, torch.zeros(4, 0, dtype=torch.int64)), kwargs={})
+    scores = torch.rand(4, 256, generator=generator)
+    yield Sample(kind="traced", args=(scores, 1, scores.topk(8).indices), kwargs={})
 
 
 OP = Operator(

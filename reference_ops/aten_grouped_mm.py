@@ -66,14 +66,15 @@ def fill(args: tuple[Any, ...], kwargs: dict[str, Any], generator: torch.Generat
 
 
 def samples(generator: torch.Generator) -> Iterator[Sample]:
-    """Small, odd sizes with an empty group, and one token."""
-    for kind, (tokens, inner, outer, groups) in (
-        ("small", (8, 16, 16, 2)),
-        ("odd", (7, 24, 40, 5)),
-        ("corner", (1, 16, 16, 3)),
+    """Small, odd sizes with an empty group, one token, and DeepSeek-V3.2's gate (an eighth of its 2048 rows)."""
+    for kind, (tokens, inner, outer, groups), dtype in (
+        ("small", (8, 16, 16, 2), torch.float32),
+        ("odd", (7, 24, 40, 5), torch.float32),
+        ("corner", (1, 16, 16, 3), torch.float32),
+        ("traced", (8, 7168, 256, 3), torch.bfloat16),
     ):
-        rows_NK = torch.randn(tokens, inner, generator=generator)
-        mats_GKM = torch.randn(groups, inner, outer, generator=generator)
+        rows_NK = torch.randn(tokens, inner, generator=generator).to(dtype)
+        mats_GKM = torch.randn(groups, inner, outer, generator=generator).to(dtype)
         kwargs = {"offs": torch.zeros(groups, dtype=torch.int32)}
         fill((rows_NK, mats_GKM), kwargs, generator)
         yield Sample(kind=kind, args=(rows_NK, mats_GKM), kwargs=kwargs)

@@ -25,10 +25,12 @@ def reference(
 
 
 def samples(generator: torch.Generator) -> Iterator[Sample]:
-    """Floats, integers with values outside, and nothing at all."""
+    """Floats, integers with values outside, nothing at all, and the tokens of each of gpt-oss' 128 experts."""
     yield Sample(kind="small", args=(torch.rand(20, generator=generator), 5, 0, 1), kwargs={})
     yield Sample(kind="odd", args=(torch.randint(-2, 12, (33,), generator=generator), 7), kwargs={"min": 0, "max": 6})
     yield Sample(kind="corner", args=(torch.zeros(0, dtype=torch.int32), 3, 0, 2), kwargs={})
+    experts = torch.randint(0, 128, (8 * 4,), generator=generator, dtype=torch.int32)
+    yield Sample(kind="traced", args=(experts,), kwargs={"bins": 128, "min": 0, "max": 127})
 
 
 OP = Operator(

@@ -27,11 +27,13 @@ def fill(args: tuple[Any, ...], kwargs: dict[str, Any], generator: torch.Generat
 
 
 def samples(generator: torch.Generator) -> Iterator[Sample]:
-    """One index, one after a whole dimension, and a mask that keeps nothing."""
+    """One index, one after a whole dimension, a mask that keeps nothing, and gpt-oss' tokens in the order of experts."""
     table = torch.randn(4, 5, generator=generator)
     yield Sample(kind="small", args=(table, [torch.tensor([3, 0])]), kwargs={})
     yield Sample(kind="odd", args=(table, [None, torch.tensor([[4], [1]])]), kwargs={})
     yield Sample(kind="corner", args=(table, [torch.zeros(4, dtype=torch.bool)]), kwargs={})
+    tokens = torch.randn(8, 2880, generator=generator).to(torch.bfloat16)
+    yield Sample(kind="traced", args=(tokens, [torch.randint(0, 8, (32,), generator=generator)]), kwargs={})
 
 
 OP = Operator(

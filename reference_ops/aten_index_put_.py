@@ -35,12 +35,15 @@ def fill(args: tuple[Any, ...], kwargs: dict[str, Any], generator: torch.Generat
 
 
 def samples(generator: torch.Generator) -> Iterator[Sample]:
-    """Some rows, a column, and nothing."""
+    """Some rows, a column, nothing, and rows of DeepSeek-V3.2's latent cache."""
     values = torch.randn(2, 5, generator=generator)
     yield Sample(kind="small", args=(torch.zeros(4, 5), [torch.tensor([3, 0])], values), kwargs={})
     yield Sample(kind="odd", args=(torch.zeros(4, 5), [None, torch.tensor([2])], torch.ones(4, 1)), kwargs={})
     nothing = torch.zeros(4, dtype=torch.bool)
     yield Sample(kind="corner", args=(torch.zeros(4, 5), [nothing], torch.tensor(1.0)), kwargs={})
+    cache, rows = torch.zeros(64, 576, dtype=torch.bfloat16), torch.randn(4, 576, generator=generator)
+    slots = torch.randperm(64, generator=generator)[:4]
+    yield Sample(kind="traced", args=(cache, [slots], rows.to(torch.bfloat16)), kwargs={})
 
 
 OP = Operator(

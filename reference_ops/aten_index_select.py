@@ -25,11 +25,13 @@ def fill(args: tuple[Any, ...], kwargs: dict[str, Any], generator: torch.Generat
 
 
 def samples(generator: torch.Generator) -> Iterator[Sample]:
-    """Small, odd, and no index at all."""
+    """Small, odd, no index at all, and DeepSeek-V3.2's tokens once for each of 8 experts."""
     table = torch.randn(4, 5, generator=generator)
     yield Sample(kind="small", args=(table, 0, torch.tensor([3, 0])), kwargs={})
     yield Sample(kind="odd", args=(table, 1, torch.tensor([4, 4, 1])), kwargs={})
     yield Sample(kind="corner", args=(table, 0, torch.zeros(0, dtype=torch.int64)), kwargs={})
+    tokens = torch.randn(4, 7168, generator=generator).to(torch.bfloat16)
+    yield Sample(kind="traced", args=(tokens, 0, torch.arange(32) // 8), kwargs={})
 
 
 OP = Operator(

@@ -24,13 +24,15 @@ def reference(
 
 
 def samples(generator: torch.Generator) -> Iterator[Sample]:
-    """Small, two normalised dimensions without weight, and rows that do not vary."""
+    """Small, two normalised dimensions without weight, rows that do not vary, and DeepSeek-V3.2's index keys."""
     weight = torch.randn(8, generator=generator)
     yield Sample(
         kind="small", args=(torch.randn(3, 8, generator=generator), [8], weight, torch.zeros(8), 1e-5), kwargs={}
     )
     yield Sample(kind="odd", args=(torch.randn(2, 3, 5, generator=generator), [3, 5], None, None, 1e-6), kwargs={})
     yield Sample(kind="corner", args=(torch.ones(2, 4), [4], None, None, 1e-5), kwargs={})
+    keys, scale, shift = (torch.randn(*shape, generator=generator) for shape in ((1, 4, 128), (128,), (128,)))
+    yield Sample(kind="traced", args=(keys.to(torch.bfloat16), [128], scale, shift, 1e-6), kwargs={})
 
 
 OP = Operator(

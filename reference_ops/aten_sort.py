@@ -29,10 +29,12 @@ def choice_dim(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
 
 
 def samples(generator: torch.Generator) -> Iterator[Sample]:
-    """Small, ties along another dimension, and an empty row."""
+    """Small, ties along another dimension, an empty row, and the experts of 8 tokens of gpt-oss."""
     yield Sample(kind="small", args=(torch.randn(3, 8, generator=generator),), kwargs={})
     yield Sample(kind="odd", args=(torch.randint(0, 3, (5, 2), generator=generator).float(), 0, True), kwargs={})
     yield Sample(kind="corner", args=(torch.zeros(2, 0),), kwargs={})
+    experts = torch.randint(0, 128, (8 * 4,), generator=generator)
+    yield Sample(kind="traced", args=(experts,), kwargs={"stable": True})
 
 
 OP = Operator(

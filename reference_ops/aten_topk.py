@@ -26,10 +26,12 @@ def choice_dim(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
 
 
 def samples(generator: torch.Generator) -> Iterator[Sample]:
-    """Small, ties, and all of a row."""
+    """Small, ties, all of a row, the indexer of DeepSeek-V3.2 and the router of gpt-oss."""
     yield Sample(kind="small", args=(torch.randn(3, 8, generator=generator), 2), kwargs={})
     yield Sample(kind="odd", args=(torch.randint(0, 3, (2, 7, 3), generator=generator).float(), 4, 1), kwargs={})
     yield Sample(kind="corner", args=(torch.zeros(1, 5), 5), kwargs={})
+    yield Sample(kind="traced", args=(torch.randn(1, 2, 4096, generator=generator), 2048), kwargs={})
+    yield Sample(kind="traced", args=(torch.randn(8, 128, generator=generator).to(torch.bfloat16), 4), kwargs={})
 
 
 OP = Operator(

@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 
 from day0.errors import Day0Error, near_names
-from day0.hashing import hash_file
+from day0.hashing import hash_file, hash_json
 from day0.implementation import Implementation
 from day0.kernels.load import load_implementation_file, load_implementations
-from day0.reference_ops.load import load_operators, operator_file
+from day0.reference_ops.load import load_operators, operator_file, operator_sources
 from day0.registry.namespaces import load_parents, search_path
 
 __all__ = ["collect", "references", "without_conflicts"]
@@ -54,7 +54,7 @@ def references() -> tuple[Implementation, ...]:
             why="the meaning of the operator in plain PyTorch, on the device",
             rank=REFERENCE_RANK,
             origin=f"reference_ops/{operator_file(operator.name).name}",
-            source_hash=hash_file(operator_file(operator.name)),
+            source_hash=hash_json([[path.name, hash_file(path)] for path in operator_sources(operator.name)]),
         )
         for operator in load_operators().values()
     )

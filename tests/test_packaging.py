@@ -182,3 +182,13 @@ def test_constraints_pin_every_direct_dependency(line: str) -> None:
 def test_constraints_hold_pins_and_comments_only() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     assert not [line for line in lines if not re.fullmatch(r"#.*|[\w.-]+==[\w.]+", line)]
+
+
+def test_what_comes_without_dependencies_is_pinned_and_nothing_that_day0_needs() -> None:
+    lines = (ROOT / "requirements-nodeps.txt").read_text(encoding="utf-8").splitlines()
+    pins = [line for line in lines if not line.startswith("#")]
+    assert pins and not [line for line in pins if not re.fullmatch(r"[\w.-]+==[\w.]+", line)]
+    named = {canonicalize_name(line.partition("==")[0]) for line in pins}
+    assert not named & {canonicalize_name(Requirement(line).name) for line in requirements()}
+    constrained = re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    assert not named & {canonicalize_name(name) for name in constrained}

@@ -16,15 +16,17 @@ def by_rows(
     v_BSHV: torch.Tensor,
     g_BSHK: torch.Tensor,
     beta_BSH: torch.Tensor,
-    state_BHKV: torch.Tensor,
+    state: torch.Tensor,
+    state_layout: str = "kv",
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Batch and heads as one dimension, one pair of small matrix products for each token, state in float32."""
-    validate(q_BSHK, k_BSHK, v_BSHV, g_BSHK, beta_BSH, state_BHKV)
+    validate(q_BSHK, k_BSHK, v_BSHV, g_BSHK, beta_BSH, state, state_layout)
     batch, tokens, heads, keys = q_BSHK.shape
     values = v_BSHV.shape[-1]
     q_SNK, k_SNK = _rows(_unit(q_BSHK.float()) * keys**-0.5), _rows(_unit(k_BSHK.float()))
     v_SNV, decay_SNK = _rows(v_BSHV.float()), _rows(g_BSHK.float().exp())
     beta_SN1 = beta_BSH.float().permute(1, 0, 2).reshape(tokens, batch * heads, 1)
+    state_BHKV = state if state_layout == "kv" else state.transpose(-1, -2)
     state_NKV = state_BHKV.float().reshape(batch * heads, keys, values).clone()
     out_SNV = torch.empty(tokens, batch * heads, values, dtype=torch.float32, device=q_BSHK.device)
     for token in range(tokens):
@@ -34,7 +36,9 @@ def by_rows(
         state_NKV = torch.baddbmm(state_NKV, k_SNK[token][..., None], change_NV[:, None])
         out_SNV[token] = torch.bmm(q_SNK[token][:, None], state_NKV)[:, 0]
     out_BSHV = out_SNV.reshape(tokens, batch, heads, values).permute(1, 0, 2, 3).contiguous()
-    return out_BSHV.to(q_BSHK.dtype), state_NKV.reshape(batch, heads, keys, values).to(state_BHKV.dtype)
+    new_BHKV = state_NKV.reshape(batch, heads, keys, values).to(state.dtype)
+    new = new_BHKV if state_layout == "kv" else new_BHKV.transpose(-1, -2).contiguous()
+    return out_BSHV.to(q_BSHK.dtype), new
 
 
 def _rows(x_BSHK: torch.Tensor) -> torch.Tensor:
@@ -49,9 +53,9 @@ def _unit(x: torch.Tensor) -> torch.Tensor:
 IMPLEMENTATIONS = (
     Implementation(
         operator="day0::kda_recurrent",
-        contract=1,
+        contract=2,
         id="token_products",
-        version="1.0",
+        version="1.1",
         kind="decomposition",
         run=by_rows,
         why="one pair of small matrix products for each token, state in float32",

@@ -33,7 +33,7 @@ def by_flat_heads(q_BSHD: torch.Tensor, k_BTD: torch.Tensor, w_BSH: torch.Tensor
     dot_BRT = torch.relu(torch.bmm(rows_BRD, k_BTD.float().transpose(-1, -2)))
     dot_NHT = dot_BRT.reshape(batch * queries, heads, k_BTD.shape[1])
     logits_N1T = torch.bmm(w_BSH.float().reshape(batch * queries, 1, heads), dot_NHT)
-    return _finish(logits_N1T.reshape(batch, queries, -1), q_BSHD, k_BTD, first_position)
+    return _finish(logits_N1T.reshape(batch, queries, k_BTD.shape[1]), q_BSHD, k_BTD, first_position)
 
 
 def _finish(logits_BST: torch.Tensor, q_BSHD: torch.Tensor, k_BTD: torch.Tensor, first_position: int) -> torch.Tensor:
@@ -59,7 +59,7 @@ IMPLEMENTATIONS = (
         contract=1,
         namespace="kimi/k3.1",
         id="flat_heads",
-        version="1.0",
+        version="1.1",
         kind="decomposition",
         run=by_flat_heads,
         why="heads as rows of one matrix product: K3.1 has many index heads and no rope on them",

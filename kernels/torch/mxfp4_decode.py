@@ -5,21 +5,20 @@ from __future__ import annotations
 import torch
 
 from day0.implementation import Constraints, Implementation
-from day0.reference_ops.mxfp4_decode import BLOCK, E2M1_VALUES, validate
+from day0.reference_ops.mxfp4_decode import BLOCK, E2M1_VALUES, nibbles, validate
 
 __all__ = ["IMPLEMENTATIONS"]
 
 
-def by_table(codes: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def by_table(codes: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype, order: str = "low_first") -> torch.Tensor:
     """Look up sixteen values, multiply by the power of two.
 
     The product is exact in float32 unless it is below float32's normal range, where two factors keep it right:
     2^(s-127) itself is subnormal for s = 0, so the power is applied in two halves.
     """
-    validate(codes, scales, dtype)
+    validate(codes, scales, dtype, order)
     table_16 = torch.tensor([*E2M1_VALUES, *(-value for value in E2M1_VALUES)], dtype=torch.float32).to(codes.device)
-    nibble = torch.stack((codes & 15, codes >> 4), dim=-1).flatten(-2).to(torch.int64)
-    value = table_16[nibble]
+    value = table_16[nibbles(codes, order).to(torch.int64)]
     exponent = scales.to(torch.float32) - 127.0
     half = torch.floor(exponent * 0.5)
     first, second = torch.exp2(half), torch.exp2(exponent - half)
@@ -32,9 +31,9 @@ def by_table(codes: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype) -> t
 IMPLEMENTATIONS = (
     Implementation(
         operator="day0::mxfp4_decode",
-        contract=1,
+        contract=2,
         id="table_16",
-        version="1.0",
+        version="1.1",
         kind="decomposition",
         run=by_table,
         why="table of sixteen values and an exact power of two, in float32",

@@ -59,9 +59,10 @@ def _runs(op: str, inputs: CaseInputs) -> bool:
 
 
 def test_the_gaps_of_the_toy_on_sim() -> None:
-    gaps = {entry.op for entry in _inventory(load_profile("sim")).entries if entry.is_gap}
-    ours = {name for name in load_operators() if name.startswith("day0::")}
-    assert gaps == {"aten::rsqrt", "aten::silu", *ours}
+    entries = _inventory(load_profile("sim")).entries
+    ours = {entry.op for entry in entries if entry.op.startswith("day0::")}
+    assert ours <= set(load_operators()) and len(ours) > 6
+    assert {entry.op for entry in entries if entry.is_gap} == {"aten::rsqrt", "aten::silu", *ours}
 
 
 def test_shares_add_up_and_gaps_come_first() -> None:
@@ -78,8 +79,9 @@ def test_options_name_what_could_stand_in_best_first() -> None:
     assert indexer.verdict == "replaced"
     assert indexer.device_verdict == "missing"
     assert [option.split(" ")[1].split(":")[0] for option in indexer.options] == ["kimi/k3.1", "base"]
-    silu = next(entry for entry in inventory.entries if entry.op == "aten::silu")
-    assert (silu.verdict, silu.options) == ("missing", ())
+    bare = take_inventory(toy_trace(), load_profile("sim"), (), namespaces=("kimi/k3.1", "base"))
+    rsqrt = next(entry for entry in bare.entries if entry.op == "aten::rsqrt")
+    assert (rsqrt.verdict, rsqrt.options) == ("missing", ())
 
 
 def _with(profile: DeviceProfile, **lacks: Lack) -> DeviceProfile:

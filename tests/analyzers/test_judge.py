@@ -161,3 +161,13 @@ def test_exact() -> None:
     assert not judge.exact(x, x + 1).passed
     nan = torch.tensor([float("nan"), 1.0])
     assert judge.exact(nan, nan).passed
+
+
+def test_eight_bit_floats_are_judged_by_their_own_unit() -> None:
+    golden = torch.tensor([1.0, 2.0, -448.0, 0.0], dtype=torch.float64)
+    got = golden.to(torch.float8_e4m3fn)
+    assert judge.floats(got, golden, got, DEFAULT_TOLERANCE).passed
+    # One code further is one unit and may be rounding, four are not.
+    for steps, passed in ((1, True), (4, False)):
+        moved = (got.view(torch.uint8) + torch.tensor([steps, 0, 0, 0], dtype=torch.uint8)).view(torch.float8_e4m3fn)
+        assert judge.floats(moved, golden, got, DEFAULT_TOLERANCE).passed is passed

@@ -151,6 +151,31 @@ def test_writing_what_nobody_asked_for_is_a_fault(op: str, run: Callable[..., An
     assert (result.status, result.rule) == ("fail", "side_effect"), result
 
 
+def _written_wrongly(fault: str) -> Callable[..., None]:
+    right = load_operators()["day0::paged_kv_write"].reference
+
+    def run(pages: torch.Tensor, rows: torch.Tensor, slots: torch.Tensor, latent: int, layout: str = "plain") -> None:
+        if fault == "nothing":
+            return
+        right(pages, rows, slots.roll(1) if fault == "slots" else slots, latent, layout)
+        if fault == "neighbour":
+            pages._base[0].add_(1)  # type: ignore[index]  # the page of somebody else in the same block of memory
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("fault", "rule"), [("", "exact"), ("nothing", "exact"), ("slots", "exact"), ("neighbour", "side_effect")]
+)
+@pytest.mark.parametrize("layout", ["plain", "fp8_656"])
+def test_what_an_operator_without_results_writes_is_judged(layout: str, fault: str, rule: str) -> None:
+    register_operators()
+    block = torch.zeros(4, 3, 12) if layout == "plain" else torch.zeros(4, 3, 20, dtype=torch.uint8)
+    args = (block[1::2], torch.zeros(5, 12), torch.zeros(5, dtype=torch.int64), 8, layout)
+    result = _planted("day0::paged_kv_write", _written_wrongly(fault), *args)
+    assert (result.status, result.rule) == ("fail" if fault else "pass", rule), result
+
+
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
 def test_float8_results_can_be_judged(dtype: torch.dtype) -> None:
     kwargs = {"dtype": dtype}

@@ -53,6 +53,13 @@ def test_the_readme_runs(tmp_path: Path) -> None:
     assert ran >= 6
 
 
+def test_the_commands_of_contributing_run(tmp_path: Path) -> None:
+    blocks = [block for block in _blocks("CONTRIBUTING.md") if block.kind == "sh"]
+    assert blocks
+    for block in blocks:
+        _run(block, tmp_path)
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")

@@ -223,7 +223,7 @@ def test_a_file_with_implementations_that_cannot_be_used(day0: Day0, tmp_path: P
 
 
 def test_a_kernel_that_ends_the_program_has_crashed(day0: Day0, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(_entry(run="lambda x: sys.exit(0)"))
+    (tmp_path / "mine.py").write_text(_entry(operator='"aten::rsqrt"', rank="1", run="lambda x: sys.exit(0)"))
     done = day0("run", PLAYBOOKS / "toy-on-sim.yaml", "--with", "mine.py")
     assert done.returncode == 1
     assert "crashed: SystemExit" in done.stdout

@@ -18,10 +18,10 @@ from day0.kernels.torch.histc import histc
 from day0.kernels.torch.lightning_indexer import by_flat_heads
 from day0.kernels.torch.mxfp4_decode import by_table
 from day0.kernels.torch.rsqrt import rsqrt
-from day0.kernels.torch.sparse_mla import by_gather
+from day0.kernels.torch.sparse_mla_prefill import by_gather
 from day0.kernels.torch.topk import topk
 from day0.kernels.torch.topk_tokens import by_rank
-from day0.reference_ops import mxfp4_decode, sparse_mla
+from day0.reference_ops import mxfp4_decode, sparse_mla_prefill
 from day0.reference_ops._spec import Operator, Sample
 from day0.reference_ops.load import load_operators
 from day0.reference_ops.signatures import dtype_name, tensors_in
@@ -57,14 +57,21 @@ def samples(one: Implementation) -> list[Sample]:
     return found
 
 
-def cast(value: Any, dtype: torch.dtype) -> Any:
+def cast(value: Any, dtype: torch.dtype, only: torch.dtype | None = None) -> Any:
+    """Cast the floating tensors within; with `only`, those of that dtype."""
     if isinstance(value, torch.Tensor):
-        return value.to(dtype) if value.is_floating_point() else value
+        return value.to(dtype) if value.is_floating_point() and only in (None, value.dtype) else value
     if isinstance(value, torch.dtype):
         return dtype
     if isinstance(value, (list, tuple)):
-        return type(value)(cast(item, dtype) for item in value)
-    return {key: cast(item, dtype) for key, item in value.items()} if isinstance(value, dict) else value
+        return type(value)(cast(item, dtype, only) for item in value)
+    return {key: cast(item, dtype, only) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def model_dtype(sample: Sample) -> torch.dtype | None:
+    """Return the dtype of the first floating tensor: parameters beside it may be float32 in every model."""
+    tensors = tensors_in((sample.args, sample.kwargs))
+    return next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), None)
 
 
 def error(got: torch.Tensor, golden: torch.Tensor) -> float:
@@ -79,7 +86,7 @@ def test_agrees_with_the_float64_reference(one: Implementation, dtype: torch.dty
     assert one.contract == contract.version
     assert samples(one)
     for sample in samples(one):
-        args, kwargs = cast(sample.args, dtype), cast(sample.kwargs, dtype)
+        args, kwargs = (cast(part, dtype, model_dtype(sample)) for part in (sample.args, sample.kwargs))
         same = list(tensors_in(contract.reference(*args, **kwargs)))
         golden = list(tensors_in(contract.reference(*cast(args, torch.float64), **cast(kwargs, torch.float64))))
         got = list(tensors_in(one.run(*args, **kwargs)))
@@ -113,7 +120,7 @@ class Watcher(TorchDispatchMode):
 @pytest.mark.parametrize("one", WITH_CONTRACT, ids=identity)
 def test_needs_nothing_that_young_devices_lack(one: Implementation) -> None:
     for sample in samples(one):
-        args, kwargs = cast(sample.args, torch.float32), cast(sample.kwargs, torch.float32)
+        args, kwargs = (cast(part, torch.float32) for part in (sample.args, sample.kwargs))
         with Watcher():  # type: ignore[no-untyped-call]  # torch's modes carry no annotations
             one.run(*args, **kwargs)
 
@@ -182,8 +189,8 @@ def test_topk_equals_torch(dim: int, largest: bool) -> None:
 
 
 def test_topk_tokens_with_more_ties_than_places() -> None:
-    got = by_rank(torch.zeros(1, 1, 5000), 8)
-    assert got.tolist() == [[list(range(8))]]
+    got, count = by_rank(torch.zeros(1, 1, 5000), 8)
+    assert got.tolist() == [[list(range(8))]] and count.tolist() == [[8]]
 
 
 def test_mxfp4_table_equals_the_reference_for_every_byte_and_scale() -> None:
@@ -204,8 +211,9 @@ def test_gathered_rows_keep_what_nobody_chose_out() -> None:
     kv[0, 0], kv[0, 2] = NAN, INF
     # Row 0 is what fills up the second query's list, whose other entry is a row.
     indices = torch.tensor([[[1, 3], [1, -1], [-1, 4]]], dtype=torch.int32)
-    out = by_gather(q, kv, indices, 2, 1.0)
+    out, largest, lse = by_gather(q, kv, indices, 2, 1.0)
     assert torch.isfinite(out).all() and bool((out[0, 2] == 0).all())
+    assert (largest[0, 2].item(), lse[0, 2].item()) == (-INF, INF)
 
 
 @pytest.mark.skipif(not torch.set_flush_denormal(False), reason="this processor cannot flush subnormals")
@@ -224,8 +232,8 @@ def test_a_chosen_row_of_infinity_spoils_its_query_in_kernel_and_reference() -> 
     q, kv = torch.full((1, 2, 1, 2), -1.0), torch.ones(1, 3, 2)
     kv[0, 2] = INF  # its score is -inf, so its weight is 0
     args = (q, kv, torch.tensor([[[0, 2], [0, 1]]], dtype=torch.int32), 1, 1.0)
-    for run in (by_gather, sparse_mla.reference):
-        assert torch.isnan(run(*args)).flatten().tolist() == [True, False]
+    for run in (by_gather, sparse_mla_prefill.reference):
+        assert torch.isnan(run(*args)[0]).flatten().tolist() == [True, False]
 
 
 def test_flat_heads_refuses_what_the_contract_refuses() -> None:

@@ -1,27 +1,44 @@
-"""The toy's weights and the toy as a source."""
+"""The toy's weights: the file that ships, and what a seed gives."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from day0.errors import Day0Error
 from day0.hashing import hash_bytes
-from day0.models.make_toy_weights import main
-from day0.models.toy import ToyConfig, make_toy
-from day0.models.toy_source import open_toy
-from day0.models.toy_weights import WEIGHTS_HASH, load_weights, make_weights, weights_bytes, weights_path
-from day0.playbook import ModelPlan
+from day0.models.toy.model import ToyConfig, make_toy
+from day0.models.toy.variants import VARIANTS
+from day0.models.toy.weights import WEIGHTS_HASH, load_weights, make_weights, weights_bytes, weights_path
 
 
-def test_the_file_is_what_the_seed_gives() -> None:
-    data = weights_bytes()
-    assert hash_bytes(data) == WEIGHTS_HASH
-    assert weights_path().read_bytes() == data
-    assert len(data) < 1_000_000
+def test_the_file_that_ships_fits_the_default() -> None:
+    model = make_toy(ToyConfig())
+    load_weights(model)
+    assert all(bool(value.isfinite().all()) for value in model.state_dict().values())
+    assert weights_path().stat().st_size < 1_500_000
+
+
+def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
+    path, weights = tmp_path / "toy.safetensors", make_weights(ToyConfig(), 1)
+    data = weights_bytes(weights)
+    path.write_bytes(data)
+    model = make_toy(ToyConfig())
+    load_weights(model, path, hash_bytes(data))
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, weights[name].to(value.dtype)), name
+    assert data == weights_bytes(make_weights(ToyConfig(), 1)), "the same weights make another file"
+
+
+@pytest.mark.parametrize("name", ["", *VARIANTS])
+def test_seeded_weights_fit_every_variant(name: str) -> None:
+    config = ToyConfig(**VARIANTS.get(name, {}))
+    weights = make_weights(config)
+    shapes = {name: value.shape for name, value in make_toy(config, "meta").state_dict().items()}
+    assert {name: value.shape for name, value in weights.items()} == shapes
+    assert {value.dtype for value in weights.values()} == {torch.bfloat16, torch.uint8}
 
 
 def test_weights_hold_what_real_checkpoints_surprise_with() -> None:
@@ -52,7 +69,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, damage: str) -> None:
         load_weights(make_toy(ToyConfig()), path)
     assert caught.value.where == str(path)
     assert caught.value.facts == (f"expected {WEIGHTS_HASH}", f"found    {hash_bytes(bytes(data))}")
-    assert "python -m day0.models.make_toy_weights" in caught.value.hint
+    assert "python -m day0.models.toy.train" in caught.value.hint
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
@@ -65,64 +82,3 @@ def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"not safetensors")
     with pytest.raises(Day0Error, match="not a safetensors file"):
         load_weights(make_toy(ToyConfig()), path, hash_bytes(b"not safetensors"))
-
-
-def test_the_script_makes_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "weights" / "toy.safetensors"
-    monkeypatch.setattr("day0.models.make_toy_weights.weights_path", lambda: path)
-    main()
-    assert hash_bytes(path.read_bytes()) == WEIGHTS_HASH
-    assert WEIGHTS_HASH in capsys.readouterr().out
-
-
-def plan(**changes: Any) -> ModelPlan:
-    return ModelPlan(source="toy", dtype="float32", set=changes)
-
-
-def test_two_builds_are_equal_and_separate() -> None:
-    spec = open_toy(plan())
-    one, other = spec.build("cpu"), spec.build("cpu")
-    for (name, left), right in zip(one.state_dict().items(), other.state_dict().values(), strict=True):
-        assert torch.equal(left, right), name
-        assert left.data_ptr() != right.data_ptr()
-    assert not one.training and not any(p.requires_grad for p in one.parameters())
-
-
-def test_building_leaves_the_random_state_alone() -> None:
-    torch.manual_seed(4)
-    before = torch.get_rng_state()
-    open_toy(plan(n_experts=6)).build("cpu")
-    assert torch.equal(before, torch.get_rng_state())
-
-
-def test_other_sizes_get_seeded_weights_and_another_fingerprint() -> None:
-    spec, changed = open_toy(plan()), open_toy(plan(index_topk=4, mla_layers=[2, 5]))
-    assert changed.sparse_top_k == 4 and changed.overrides == {"index_topk": "4", "mla_layers": "[2, 5]"}
-    assert spec.fingerprint != changed.fingerprint
-    assert spec.fingerprint != open_toy(ModelPlan(source="toy", dtype="bfloat16")).fingerprint
-    assert type(changed.build("cpu").get_submodule("layers.1")).__name__ == "MlaLayer"
-
-
-def test_an_unknown_field_gives_near_names() -> None:
-    with pytest.raises(Day0Error, match="the toy has no field 'index_topkk'") as caught:
-        open_toy(plan(index_topkk=4))
-    assert caught.value.where == "--set index_topkk" and "index_topk" in caught.value.hint
-
-
-@pytest.mark.parametrize("value", ["many", 2.5, True, None, [1]])
-def test_a_value_of_another_type_is_refused(value: Any) -> None:
-    with pytest.raises(Day0Error, match=r"expected a whole number such as 10") as caught:
-        open_toy(plan(n_experts=value))
-    assert caught.value.where == "--set n_experts" and caught.value.hint
-
-
-@pytest.mark.parametrize("value", [["a"], [1.5], 4])
-def test_a_list_holds_whole_numbers(value: Any) -> None:
-    with pytest.raises(Day0Error, match="expected a list of whole numbers"):
-        open_toy(plan(mla_layers=value))
-
-
-def test_a_whole_number_is_a_number() -> None:
-    assert open_toy(plan(situ_beta=3)).overrides == {"situ_beta": "3"}

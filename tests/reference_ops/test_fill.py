@@ -74,7 +74,12 @@ def test_group_ends_rise_to_the_number_of_rows(place: str) -> None:
 
 def test_sparse_rows_are_distinct_and_some_are_none() -> None:
     indices = filled(
-        "day0::sparse_mla", torch.ones(2, 3, 1, 4), torch.ones(2, 5, 4), zeros(2, 3, 8, dtype=torch.int32), 2, 1.0
+        "day0::sparse_mla_prefill",
+        torch.ones(2, 3, 1, 4),
+        torch.ones(2, 5, 4),
+        zeros(2, 3, 8, dtype=torch.int32),
+        2,
+        1.0,
     )[2]
     rows = indices.flatten(0, 1).tolist()
     for row in rows:

@@ -45,7 +45,7 @@ def test_contract_is_complete(name: str) -> None:
     assert operator.name == name and operator.version >= 1
     assert operator.summary and operator.mathematics and operator.source and operator.tolerance.reason
     kinds = {sample.kind for sample in operator.samples(torch.Generator().manual_seed(0))}
-    assert kinds == {"small", "odd", "corner"}
+    assert kinds == {"small", "odd", "corner", "traced"}
     if name.startswith(f"{NAMESPACE}::"):
         assert operator.schema and operator.fake is not None
 
@@ -83,7 +83,7 @@ def test_a_file_without_an_operator_is_refused(folder: Path) -> None:
 def test_a_new_file_is_found_by_its_name_alone(folder: Path) -> None:
     source = "from dataclasses import replace\nfrom day0.reference_ops.topk_tokens import OP as BASE\n"
     (folder / "zz_new.py").write_text(source + "OP = replace(BASE, name='day0::zz_new')\n")
-    assert load_operator("day0::zz_new").version == 1
+    assert load_operator("day0::zz_new").version == topk_tokens.OP.version
 
 
 def test_registration_is_idempotent_and_leaves_other_backends_alone() -> None:
@@ -114,5 +114,9 @@ def test_torch_accepts_the_registration(name: str) -> None:
     for sample in OPERATORS[name].samples(torch.Generator().manual_seed(0)):
         # opcheck's comparison of traced and eager results takes no NaN for equal.
         nan = any(bool(torch.isnan(one).any()) for one in tensors_in(overload(*sample.args)))
-        utils = ("test_schema", "test_faketensor") if nan else ALL_TEST_UTILS
+        utils = ["test_schema", "test_faketensor"] if nan else [*ALL_TEST_UTILS]
+        # Its look for written arguments multiplies, which torch cannot do in eight bits.
+        # tests/reference_ops/test_contract.py looks for those too.
+        if any(one.is_floating_point() and one.itemsize == 1 for one in tensors_in((sample.args, sample.kwargs))):
+            utils.remove("test_schema")
         torch.library.opcheck(overload, sample.args, sample.kwargs, test_utils=utils)

@@ -14,7 +14,7 @@ from day0.reference_ops import (
     lightning_indexer,
     moe_router,
     mxfp4_decode,
-    sparse_mla,
+    sparse_mla_prefill,
     topk_tokens,
 )
 from day0.reference_ops._spec import Operator, Sample
@@ -56,7 +56,7 @@ def test_indexer_keeps_negative_scores_and_relu_inside_the_sum() -> None:
 @pytest.mark.parametrize("number", range(3))
 def test_topk_equals_a_plain_sort(number: int) -> None:
     logits, topk = samples(topk_tokens.OP)[number].args
-    got = topk_tokens.reference(logits, topk)
+    got, _ = topk_tokens.reference(logits, topk)
     assert got.dtype == torch.int32
     for row, chosen in zip(logits.flatten(0, 1).tolist(), got.flatten(0, 1).tolist(), strict=True):
         valid = [t for t, score in enumerate(row) if score > -INF]  # false for NaN too
@@ -66,7 +66,7 @@ def test_topk_equals_a_plain_sort(number: int) -> None:
 
 def test_topk_takes_infinity_and_breaks_ties_by_rising_index() -> None:
     logits = torch.tensor([[[0.0, INF, 0.0, -0.0, -INF]]])
-    assert topk_tokens.reference(logits, 4).tolist() == [[[1, 0, 2, 3]]]
+    assert topk_tokens.reference(logits, 4)[0].tolist() == [[[1, 0, 2, 3]]]
 
 
 def attend(q: torch.Tensor, rows: torch.Tensor, latent: int, scale: float) -> torch.Tensor:
@@ -79,9 +79,9 @@ def attend(q: torch.Tensor, rows: torch.Tensor, latent: int, scale: float) -> to
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_sparse_mla_equals_the_definition(number: int) -> None:
-    q, kv, indices, latent, scale = wide(samples(sparse_mla.OP)[number].args)
-    got = sparse_mla.reference(q, kv, indices, latent, scale)
+def test_sparse_mla_prefill_equals_the_definition(number: int) -> None:
+    q, kv, indices, latent, scale = wide(samples(sparse_mla_prefill.OP)[number].args)[:5]
+    got = sparse_mla_prefill.reference(q, kv, indices, latent, scale)[0]
     for b in range(q.shape[0]):
         for s in range(q.shape[1]):
             rows = kv[b, [i for i in indices[b, s].tolist() if 0 <= i < kv.shape[1]]]
@@ -89,25 +89,26 @@ def test_sparse_mla_equals_the_definition(number: int) -> None:
                 torch.testing.assert_close(got[b, s, h], attend(q[b, s, h], rows, latent, scale))
 
 
-def test_sparse_mla_lets_no_unchosen_row_through() -> None:
+def test_sparse_mla_prefill_lets_no_unchosen_row_through() -> None:
     q, kv = torch.randn(1, 2, 1, 3), torch.randn(1, 4, 3)
     kv[0, 2], kv[0, 3] = NAN, INF
     indices = torch.tensor([[[0, 1], [2, -1]]], dtype=torch.int32)
-    out = sparse_mla.reference(q, kv, indices, 2, 1.0)
+    out = sparse_mla_prefill.reference(q, kv, indices, 2, 1.0)[0]
     # Row 2 is read by the second query alone, row 3 by nobody.
     assert torch.isfinite(out[0, 0]).all() and torch.isnan(out[0, 1]).all()
 
 
-def test_sparse_mla_treats_rows_beyond_the_cache_as_none() -> None:
+def test_sparse_mla_prefill_treats_rows_beyond_the_cache_as_none() -> None:
     q, kv = torch.randn(1, 1, 2, 3), torch.randn(1, 4, 3)
     beyond = torch.tensor([[[1, 4, 99, -7]]], dtype=torch.int32)
     alone = torch.tensor([[[1]]], dtype=torch.int32)
-    torch.testing.assert_close(sparse_mla.reference(q, kv, beyond, 2, 1.0), sparse_mla.reference(q, kv, alone, 2, 1.0))
+    got, expected = (sparse_mla_prefill.reference(q, kv, indices, 2, 1.0) for indices in (beyond, alone))
+    torch.testing.assert_close(got, expected)
 
 
 def test_kda_equals_the_matrix_form() -> None:
-    for sample in samples(kda_recurrent.OP):
-        q, k, v, g, beta, state = wide(sample.args)
+    for sample in samples(kda_recurrent.OP)[:2]:  # these keep the state as [K, V]
+        q, k, v, g, beta, state = wide(sample.args[:6])
         out, new = kda_recurrent.reference(q, k, v, g, beta, state)
         q, k = (x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt() for x in (q, k))
         for b in range(q.shape[0]):
@@ -169,6 +170,12 @@ def test_router_bias_chooses_but_does_not_weigh() -> None:
 def test_router_ties_go_to_the_lower_expert() -> None:
     _, chosen = moe_router.reference(torch.zeros(1, 70), torch.zeros(70), 5, 1.0)
     assert chosen.tolist() == [[0, 1, 2, 3, 4]]
+
+
+def test_router_divides_by_no_zero() -> None:
+    # sigmoid(-200) is 0 in float32.
+    weights, chosen = moe_router.reference(torch.full((1, 3), -200.0), torch.zeros(3), 2, 1.0)
+    assert weights.tolist() == [[0.0, 0.0]] and chosen.tolist() == [[0, 1]]
 
 
 def all_pairs() -> tuple[torch.Tensor, torch.Tensor]:
@@ -267,9 +274,6 @@ def test_a_wrong_argument_is_refused_with_its_name(name: str, device: str) -> No
         with pytest.raises(Day0Error, match=r"expected .*, got torch.complex64") as caught:
             call(*wrong)
         assert caught.value.where.startswith(f"{name}: ")
-        wrong[position] = value[None]
-        with pytest.raises(Day0Error, match="expected "):
-            call(*wrong)
 
 
 def test_sizes_that_disagree_are_named() -> None:

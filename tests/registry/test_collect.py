@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import importlib
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from day0 import reference_ops
 from day0.errors import Day0Error
-from day0.registry.collect import collect
+from day0.reference_ops import load
+from day0.reference_ops.load import operator_sources
+from day0.registry.collect import collect, references
 
 MINE = """\
 import torch
@@ -44,3 +50,42 @@ def test_everything_that_ships_has_an_origin_and_a_hash() -> None:
         assert one.origin.startswith(("kernels/torch/", "reference_ops/")), one
         assert len(one.source_hash) == len("sha256:") + 64, one
         assert one.why, one
+
+
+def test_a_reference_stands_in_all_files_that_it_imports() -> None:
+    files = [path.name for path in operator_sources("day0::kda_chunked")]
+    assert files[0] == "_checks.py"  # by way of _kda.py
+    assert {"_kda.py", "_spec.py", "kda_chunked.py"} <= set(files)
+    # By `from day0.reference_ops import name as other` too, and never what imports the file.
+    prefill = {path.name for path in operator_sources("day0::sparse_mla_prefill")}
+    assert {"_cache_layouts.py", "_sparse_attention.py"} <= prefill
+    assert not prefill & {"load.py", "torch_ops.py", "sparse_mla_decode.py"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder whose modules are found besides our own; what is found is forgotten afterwards."""
+    monkeypatch.setattr(reference_ops, "__path__", [*reference_ops.__path__, str(tmp_path)])
+    importlib.invalidate_caches()
+    load._found.cache_clear()
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+    load._found.cache_clear()
+
+
+@pytest.mark.parametrize("changed", ["zz_own.py", "_zz_near.py", "_zz_far.py"])
+def test_a_change_in_a_helper_makes_a_reference_stale(folder: Path, changed: str) -> None:
+    (folder / "zz_own.py").write_text(
+        "from dataclasses import replace\nfrom day0.reference_ops import _zz_near as near\n"
+        "OP = replace(near.BASE, name='day0::zz_own')\n"
+    )
+    (folder / "_zz_near.py").write_text(
+        "def base():\n    from day0.reference_ops._zz_far import BASE\n    return BASE\nBASE = base()\n"
+    )
+    (folder / "_zz_far.py").write_text("from day0.reference_ops.topk_tokens import OP as BASE\n")
+    before = {one.operator: one.source_hash for one in references()}
+    (folder / changed).write_text((folder / changed).read_text() + "# another\n")
+    after = {one.operator: one.source_hash for one in references()}
+    assert {name for name in before if before[name] != after[name]} == {"day0::zz_own"}

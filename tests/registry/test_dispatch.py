@@ -191,7 +191,7 @@ def test_calls_that_no_lock_covers_reach_the_native_kernel_of_the_simulated_devi
 def test_without_a_kernel_below_the_router_refuses_where_no_lock_is_active() -> None:
     register_operators()
     device = open_torch_device(load_profile("sim"))
-    one = replace(_implementation(1.0), operator="day0::topk_tokens", run=lambda x, k: x)
+    one = replace(_implementation(1.0), operator="day0::topk_tokens", run=lambda x, k: (x, x))
     entry = LockEntry(
         operator="day0::topk_tokens",
         dtypes=("float32",),
