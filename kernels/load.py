@@ -10,10 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
+from day0 import reference_ops
 from day0.errors import USER_ERRORS, Day0Error
-from day0.hashing import hash_file
+from day0.hashing import hash_file, hash_json
 from day0.implementation import Constraints, Implementation
 from day0.kernels import torch as torch_kernels
+from day0.sources import sources
 
 __all__ = ["load_implementation_file", "load_implementations"]
 
@@ -25,7 +27,9 @@ def load_implementations() -> tuple[Implementation, ...]:
         if not info.name.startswith("_"):
             module = importlib.import_module(f"day0.kernels.torch.{info.name}")
             path = Path(str(module.__file__))
-            found += _of_module(module, path, f"kernels/torch/{path.name}")
+            parts = sources(path, (torch_kernels, reference_ops))
+            digest = hash_json([[part.parent.name, part.name, hash_file(part)] for part in parts])
+            found += _of_module(module, digest, f"kernels/torch/{path.name}")
     return tuple(found)
 
 
@@ -48,10 +52,10 @@ def load_implementation_file(path: Path) -> tuple[Implementation, ...]:
         raise Day0Error(
             f"{path}:{line}", f"it does not run: {type(error).__name__}: {error}", hint="run it with python to see more"
         ) from None
-    return tuple(_of_module(module, path, str(path)))
+    return tuple(_of_module(module, hash_file(path), str(path)))
 
 
-def _of_module(module: ModuleType, path: Path, origin: str) -> list[Implementation]:
+def _of_module(module: ModuleType, digest: str, origin: str) -> list[Implementation]:
     listed = getattr(module, "IMPLEMENTATIONS", None)
     if not isinstance(listed, (tuple, list)) or not all(isinstance(one, Implementation) for one in listed):
         raise Day0Error(
@@ -65,7 +69,6 @@ def _of_module(module: ModuleType, path: Path, origin: str) -> list[Implementati
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise Day0Error(origin, f"{twice} stands in it twice", hint="give one of them another id, version or namespace")
-    digest = hash_file(path)
     return [replace(one, origin=origin, source_hash=digest) for one in listed]
 
 

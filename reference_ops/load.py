@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import pkgutil
 from functools import cache
@@ -11,6 +10,7 @@ from pathlib import Path
 from day0 import reference_ops
 from day0.errors import Day0Error, near_names
 from day0.reference_ops._spec import Operator
+from day0.sources import sources
 
 __all__ = ["load_operator", "load_operators", "operator_file", "operator_sources"]
 
@@ -42,32 +42,7 @@ def operator_sources(name: str) -> tuple[Path, ...]:
 
     Its own, and what that imports from this folder, and so on: a changed helper is another reference.
     """
-    found: set[Path] = set()
-    waiting = [operator_file(name)]
-    while waiting:
-        path = waiting.pop()
-        if path not in found:
-            found.add(path)
-            waiting.extend(_imported(path))
-    return tuple(sorted(found, key=lambda path: path.name))
-
-
-@cache
-def _imported(path: Path) -> tuple[Path, ...]:
-    """Return the files of this folder that a file imports anywhere, also inside a function."""
-    found: list[Path] = []
-    for node in ast.walk(ast.parse(path.read_bytes())):
-        names: list[str] = []
-        if isinstance(node, ast.Import):
-            names = [one.name for one in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            names = [node.module, *(f"{node.module}.{one.name}" for one in node.names)]
-        for name in names:
-            parent, _, stem = name.rpartition(".")
-            if parent == reference_ops.__name__:
-                places = (Path(folder) / f"{stem}.py" for folder in reference_ops.__path__)
-                found.extend(place for place in places if place.is_file())
-    return tuple(found)
+    return sources(operator_file(name), (reference_ops,))
 
 
 @cache

@@ -67,5 +67,10 @@ def load_file(package: str, path: str) -> ModuleType:
         raise FileNotFoundError(found)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        # Half a module would be taken for a whole one the next time.
+        del sys.modules[name]
+        raise
     return module
