@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, get_args
 
@@ -53,13 +54,18 @@ def _model_plan(model: str, sets: list[str], dtype: str, trust_remote_code: bool
         raise Day0Error(f"--set {key}", what, hint="put text in quotes") from None
 
 
+_EXPONENT = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?[eE][+-]?[0-9]{1,4}")
+
+
 def parse_set(text: str) -> tuple[str, Any]:
     """Read `key=value`; the value is read like one in YAML, so that 2, true, null and [1, 2] mean themselves."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise Day0Error(f"--set {text}", "expected key=value", hint="for example --set num_hidden_layers=2")
     try:
-        return key, yaml.safe_load(value)
+        read = yaml.safe_load(value)
+        # YAML 1.1 takes 1e-5 for text: its exponents need a dot and a sign.
+        return key, float(value) if isinstance(read, str) and _EXPONENT.fullmatch(value) else read
     except (yaml.YAMLError, ValueError, AttributeError):
         raise Day0Error(f"--set {text}", f"the value {value!r} cannot be read", hint="put text in quotes") from None
 

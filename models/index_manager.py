@@ -37,6 +37,10 @@ class IndexManager:
         with stream:
             self._pending[layer] = (select(), stream)
 
+    def forget(self) -> None:
+        """Begin a new count: what was recorded belongs to a conversation that is over."""
+        self.reads.clear()
+
     def table(self, layer: str, tokens: int) -> torch.Tensor:
         """Return the indices [B, S, K] of a started selection, in order after it on the caller's stream."""
         chosen_BSK, stream = self._pending.pop(layer)
@@ -56,7 +60,9 @@ class IndexManager:
         counts_BT = torch.zeros(flat_BN.shape[0], tokens + 1, dtype=torch.int64, device=flat_BN.device)
         counts_BT = counts_BT.scatter_add(1, target_BN, torch.ones_like(target_BN))[:, :tokens]
         before_BT = self.reads.get(layer)
-        if before_BT is not None and before_BT.shape[0] == counts_BT.shape[0]:
+        # A shorter context is another conversation, and so is another batch.
+        same = before_BT is not None and before_BT.shape[0] == counts_BT.shape[0]
+        if before_BT is not None and same and before_BT.shape[1] <= tokens:
             counts_BT[:, : before_BT.shape[1]] += before_BT
         self.reads[layer] = counts_BT
 

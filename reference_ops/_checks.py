@@ -34,6 +34,8 @@ class Arguments:
         """Check that a tensor holds floating-point values."""
         if not tensor.is_floating_point():
             self.refuse(name, "a floating dtype", str(tensor.dtype))
+        if tensor.dtype.itemsize < 2:
+            self.refuse(name, "a floating dtype of 16 bits or more", str(tensor.dtype))
 
     def true(self, name: str, holds: bool, expected: str, got: object) -> None:
         """Check anything else."""

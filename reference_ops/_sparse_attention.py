@@ -36,9 +36,9 @@ def first_entries(indices_BSK: torch.Tensor, length: torch.Tensor | None) -> tor
 def chosen_rows(indices_BSK: torch.Tensor, rows: int) -> torch.Tensor:
     """Return a mask [B, S, T], True where a row was chosen."""
     batch, queries, _ = indices_BSK.shape
-    valid_BSK = (indices_BSK >= 0) & (indices_BSK < rows)
+    row_BSK = indices_BSK.to(torch.int64)
     # One more column takes what is not a row.
-    target_BSK = torch.where(valid_BSK, indices_BSK, rows).to(torch.int64)
+    target_BSK = torch.where((row_BSK >= 0) & (row_BSK < rows), row_BSK, rows)
     mask_BST = torch.zeros(batch, queries, rows + 1, dtype=torch.bool, device=indices_BSK.device)
     return mask_BST.scatter(-1, target_BSK, True)[..., :rows]
 

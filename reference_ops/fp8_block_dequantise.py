@@ -47,7 +47,7 @@ def reference(
     validate(values_MK, scales_RC, block_rows, block_columns, dtype)
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     scale_MK = expand(scales_RC, values_MK.shape[0], values_MK.shape[1], block_rows, block_columns)
-    return (values_MK.to(wide) * scale_MK.to(wide)).to(dtype)
+    return (values_MK.to(wide) * scale_MK.to(wide)).to(dtype).contiguous()
 
 
 def fake(

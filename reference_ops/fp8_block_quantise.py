@@ -51,7 +51,7 @@ def reference(
     scale_MK = expand(scale_RC, x_MK.shape[0], x_MK.shape[1], block_rows, block_columns)
     # The clamp stands here because casts differ in what they make of more than 448: NaN, or 448.
     value_MK = (x_MK.to(wide) / scale_MK.to(wide)).to(torch.float32).clamp(-LARGEST, LARGEST)
-    return value_MK.to(torch.float8_e4m3fn), scale_RC
+    return value_MK.to(torch.float8_e4m3fn).contiguous(), scale_RC
 
 
 def largest(x_MK: torch.Tensor, block_rows: int, block_columns: int) -> torch.Tensor:

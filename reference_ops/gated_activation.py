@@ -24,11 +24,14 @@ FLOPS = {"swiglu": 5, "swiglu_clamped": 8, "swiglu_oai": 10, "situ": 11}
 """Operations for one result, an exponential or a hyperbolic tangent counted as one."""
 
 
+FLOAT32_MAX = torch.finfo(torch.float32).max
+
+
 def validate_kind(check: Arguments, kind: str, limit: float, beta: float, linear_beta: float) -> None:
     """Refuse an unknown kind, and values that it cannot compute with of the attributes that it reads."""
     check.true("kind", kind in KINDS, " or ".join(KINDS), repr(kind))
     if "limit" in KINDS[kind]:
-        check.true("limit", limit > 0, f"a positive number for {kind}", limit)
+        check.true("limit", 0 < limit <= FLOAT32_MAX, f"a positive number for {kind}", limit)
     if "beta" in KINDS[kind]:
         check.true("beta", 0 < beta < float("inf"), f"a positive number for {kind}", beta)
         check.true("linear_beta", 0 <= linear_beta < float("inf"), "a bound, or 0 for a linear up half", linear_beta)
@@ -70,7 +73,7 @@ def reference(
         activated = gate * torch.sigmoid(OAI_ALPHA * gate) * (up + 1.0)
     else:
         activated = gate * torch.sigmoid(gate) * up
-    return activated.to(gate_up.dtype)
+    return activated.to(gate_up.dtype).contiguous()
 
 
 def fake(

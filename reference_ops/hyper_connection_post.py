@@ -42,7 +42,7 @@ def reference(
     wide = torch.float64 if streams_BSnD.dtype == torch.float64 else torch.float32
     written_BSnD = post_BSn.to(wide)[..., None] * y_BSD.to(wide)[:, :, None]
     mixed_BSnD = comb_BSnn.to(wide).transpose(-1, -2) @ streams_BSnD.to(wide)
-    return (written_BSnD + mixed_BSnD).to(streams_BSnD.dtype)
+    return (written_BSnD + mixed_BSnD).to(streams_BSnD.dtype).contiguous()
 
 
 def fake(

@@ -45,8 +45,8 @@ def reference(
     biased_BSHK = raw_BSHK.to(wide) + dt_bias_HK.to(wide)
     if lower_bound is None:
         # log(1 + e^x) with the larger of both in front: exact for large x, where e^x overflows, and for small.
-        return -rate_H1 * torch.logaddexp(biased_BSHK, torch.zeros_like(biased_BSHK))
-    return lower_bound * torch.sigmoid(rate_H1 * biased_BSHK)
+        return (-rate_H1 * torch.logaddexp(biased_BSHK, torch.zeros_like(biased_BSHK))).contiguous()
+    return (lower_bound * torch.sigmoid(rate_H1 * biased_BSHK)).contiguous()
 
 
 def fake(

@@ -44,7 +44,8 @@ def reference(
     places = pages.shape[0] * page
     if not places or not rows_NC.shape[0]:
         return
-    valid_N = (slots_N >= 0) & (slots_N < places)
+    # In int64: a large cache has more slots than int32 counts, and a number beyond it would wrap.
+    valid_N = (slots_N >= 0) & (slots_N.to(torch.int64) < places)
     # A skipped row does once more what some row that counts does; if none does, it writes what is there already.
     some_1 = valid_N.to(torch.uint8).argmax()[None]
     source_N = torch.where(valid_N, torch.arange(len(slots_N), device=slots_N.device), some_1)

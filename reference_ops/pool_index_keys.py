@@ -48,7 +48,7 @@ def reference(
     batch, tokens, dim = k_BTD.shape
     pools = tokens // size
     offset_R = torch.arange(pools * size, device=k_BTD.device)
-    token_BR = first_valid_B.to(torch.int64).clamp(min=0)[:, None] + offset_R
+    token_BR = first_valid_B.to(torch.int64).clamp(min=0, max=k_BTD.shape[1])[:, None] + offset_R
     row_BR1 = token_BR.clamp(max=max(0, tokens - 1))[..., None]
     k_BNPD, gate_BNPD = (
         x_BTD.to(wide).gather(1, row_BR1.expand(-1, -1, dim)).reshape(batch, pools, size, dim)

@@ -60,7 +60,7 @@ def reference(
         y_BSC = y_BSC * torch.sigmoid(y_BSC)
     # Counted from the front: with one tap nothing is kept, and a slice of the last 0 tokens would be all of them.
     new_BWC = seen_BTC[:, tokens:].to(x_BSC.dtype).clone(memory_format=torch.contiguous_format)
-    return y_BSC.to(x_BSC.dtype), new_BWC
+    return y_BSC.to(x_BSC.dtype).contiguous(), new_BWC
 
 
 def fake(

@@ -55,7 +55,7 @@ def validate(
     if bitmap is not None:
         check.shape("bitmap", bitmap, "BP")
         check.dtype("bitmap", bitmap, torch.bool)
-    check.true("scale", scale > 0, "a positive number", scale)
+    check.true("scale", 0 < scale < float("inf"), "a positive number", scale)
     return found, page
 
 
@@ -106,7 +106,8 @@ def valid_entries(
 ) -> torch.Tensor:
     """Return the indices with -1 for all that are no rows."""
     indices_BSK = first_entries(indices_BSK, None if topk_length is None else topk_length[:, None, None])
-    valid_BSK = (indices_BSK >= 0) & (indices_BSK < pages * page)
+    # In int64: a large cache has more rows than int32 counts, and a number beyond it would wrap.
+    valid_BSK = (indices_BSK >= 0) & (indices_BSK.to(torch.int64) < pages * page)
     if bitmap_BP is not None and pages:
         block_BN = torch.where(valid_BSK, indices_BSK // page, 0).to(torch.int64).flatten(1)
         valid_BSK = valid_BSK & bitmap_BP.gather(1, block_BN).reshape(valid_BSK.shape)

@@ -52,7 +52,7 @@ def validate(
     check_sink(check, attn_sink, q_BSHC)
     width = q_BSHC.shape[-1]
     check.true("latent", 0 < latent <= width, f"1 to the row width {width}", latent)
-    check.true("scale", scale > 0, "a positive number", scale)
+    check.true("scale", 0 < scale < float("inf"), "a positive number", scale)
 
 
 def reference(

@@ -18,6 +18,9 @@ _CHOICES = {
     "kda_state_layout": ("kv", "vk"),
 }
 
+LARGEST = 1 << 24
+"""Of any size: beyond it products of sizes leave the range of torch's own arithmetic."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToyConfig:
@@ -128,6 +131,8 @@ class ToyConfig:
             lowest = -1 if field.name == "vision_window" else 0 if field.name in may_be_zero else 1
             if type(value) is int and value < lowest:
                 _refuse(field.name, f"expected at least {lowest}, got {value}")
+            if type(value) is int and value > LARGEST:
+                _refuse(field.name, f"expected at most {LARGEST}, got {value}")
         for name in ("hidden_size" if not self.latent_size else "latent_size", "moe_intermediate_size"):
             if getattr(self, name) % BLOCK:
                 _refuse(name, f"expected a multiple of the MXFP4 block of {BLOCK}, got {getattr(self, name)}")

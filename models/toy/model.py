@@ -159,7 +159,8 @@ class ToyModel(nn.Module):
         """
         x_BSD, parts = self._embed(input_ids, past_key_values, pixel_values)
         pages = where = None
-        if use_cache:
+        # A cache is continued whether or not the caller wants the new one.
+        if use_cache or past_key_values is not None:
             held = past_key_values.pages if past_key_values is not None else None
             pages, where = place(held, self.config.block_size, input_ids.shape[0], parts, input_ids.device)
         stream, bank, chosen_BSK = self.output_res.spread(x_BSD), (), None
@@ -169,15 +170,26 @@ class ToyModel(nn.Module):
             stream, bank, chosen_BSK, cache = layer(stream, bank, chosen_BSK, cache, where)
             caches.append(cache)
         logits_BSV = self.lm_head(self.norm(self.output_res.gather(stream, bank)))
-        if pages is None:
+        if pages is None or not use_cache:
             return ToyOutput(logits=logits_BSV, past_key_values=None)
         length = (past_key_values.length if past_key_values is not None else 0) + input_ids.shape[1]
         return ToyOutput(logits=logits_BSV, past_key_values=ToyCache(layers=tuple(caches), pages=pages, length=length))
+
+    def _check_ids(self, input_ids: torch.Tensor, cache: ToyCache | None) -> None:
+        """Refuse token ids of another shape or dtype, and more of them than the model has positions."""
+        if input_ids.dim() != 2 or not input_ids.shape[0] or input_ids.dtype not in (torch.int64, torch.int32):
+            what = f"expected int64 or int32 [prompts, tokens], got {input_ids.dtype} {list(input_ids.shape)}"
+            raise Day0Error("input_ids", what, hint="give at least one prompt")
+        length = input_ids.shape[1] + (cache.length if cache is not None else 0)
+        if length > self.config.max_positions:
+            what = f"{length} tokens are more than the model's {self.config.max_positions} positions"
+            raise Day0Error("input_ids", what, hint="give fewer tokens, or build the model with a larger max_positions")
 
     def _embed(
         self, input_ids: torch.Tensor, cache: ToyCache | None, pixels_BIYX: torch.Tensor | None
     ) -> tuple[torch.Tensor, dict[str, int]]:
         """Return the embedded tokens [B, S, D], and how many belong to which kind of sequence."""
+        self._check_ids(input_ids, cache)
         tokens = input_ids.shape[1]
         if pixels_BIYX is None:
             return self.embed_tokens(input_ids), {"text": tokens}

@@ -88,6 +88,9 @@ def _config(plan: ModelPlan, default: ToyConfig) -> ToyConfig:
         if not _fits(changes[key], before):
             what = f"expected {_KINDS[type(before)]} such as {before!r}, got {value!r}"
             raise Day0Error(f"--set {key}", what, hint=f"write --set {key}={json.dumps(before)}")
+        if isinstance(before, float):
+            # A whole number is a number too, and through text even a huge one becomes a float that can be refused.
+            changes[key] = float(str(changes[key]))
     return dataclasses.replace(default, **changes)  # type: ignore[arg-type]  # types were compared above
 
 

@@ -59,3 +59,8 @@ def test_a_playbook_is_found_by_name_and_a_wrong_name_gets_a_hint() -> None:
     with pytest.raises(Day0Error) as caught:
         playbook_path(Path("toy-on-smi"))
     assert "toy-on-sim" in caught.value.hint
+
+
+@pytest.mark.parametrize(("text", "value"), [("1e-5", 1e-5), ("2E3", 2000.0), ("-1.5e-06", -1.5e-6), ("1e", "1e")])
+def test_exponents_are_numbers(text: str, value: object) -> None:
+    assert parse_set(f"eps={text}") == ("eps", value)
