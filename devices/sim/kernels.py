@@ -41,7 +41,7 @@ def register_kernels(kernels: dict[str, Kernel]) -> torch.library.Library:
 
 
 def _granted(profile: DeviceProfile) -> Iterator[str]:
-    gone = {name for name, lack in profile.lacks.items() if not lack.dtypes and not lack.ranks}
+    gone = {name for name, lack in profile.lacks.items() if lack.is_whole}
     for name in torch._C._dispatch_get_all_op_names():
         if not name.startswith("aten::") or name in gone or name.partition(".")[0] in gone:
             continue
