@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from day0.devices.probe_record import DeviceFacts, ProbedCall, ProbedDtype, Tried
+from day0.devices.probe_record import DeviceFacts, Measured, ProbedCall, ProbedDtype, Tried
 from day0.devices.profile import DTYPES, DeviceProfile
 from day0.errors import Day0Error
 from day0.records import Signature
@@ -38,6 +38,10 @@ class ProbeOptions:
     """For the start of a worker: importing torch and opening the device."""
     max_bytes: int = 256 << 20
     """Larger calls are skipped."""
+    rates: bool = True
+    """Whether to measure rates by the clock. On a simulated device they would be the host's."""
+    measure_s: float = 180.0
+    """For measuring."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,6 +51,7 @@ class Probed:
     facts: DeviceFacts
     dtypes: tuple[ProbedDtype, ...]
     calls: tuple[ProbedCall, ...]
+    measured: Measured
     restarts: int
     """How often a worker had to be replaced."""
 
@@ -65,10 +70,13 @@ def probe(
     questions += [(one.op, {"call": one.model_dump(mode="json")}) for one in signatures]
     with Worker(profile, options) as worker:
         answers = list(_ask_all(worker, questions, progress))
+        progress("rates", len(questions), len(questions))
+        measured = _measure(worker, answers, options)
         facts, restarts = worker.facts, worker.starts - 1
     count = len(DTYPES)
     return Probed(
         facts=facts,
+        measured=measured,
         dtypes=tuple(ProbedDtype(name=name, result=one) for name, one in zip(DTYPES, answers[:count], strict=True)),
         calls=tuple(ProbedCall(signature=s, result=one) for s, one in zip(signatures, answers[count:], strict=True)),
         restarts=restarts,
@@ -79,6 +87,15 @@ def _ask_all(worker: Worker, questions: Sequence[tuple[str, dict[str, Any]]], pr
     for number, (title, question) in enumerate(questions):
         progress(title, number, len(questions))
         yield worker.ask(question)
+
+
+def _measure(worker: Worker, answers: Sequence[Tried], options: ProbeOptions) -> Measured:
+    """Measure last, when everything is warm; a device that dies of it keeps the answers that it gave."""
+    computes = [name for name, one in zip(DTYPES, answers, strict=False) if one.way == "native"]
+    found: dict[str, Any] = {}
+    for kind in ("habits", "rates") if options.rates else ("habits",):
+        found |= worker.measure({"measure": kind, "dtypes": computes})
+    return Measured.model_validate(found)
 
 
 class Worker:
@@ -96,7 +113,11 @@ class Worker:
         self._folder = tempfile.TemporaryDirectory(prefix="day0-probe-")
 
     def __enter__(self) -> Self:
-        self._start()
+        try:
+            self._start()
+        except Day0Error:
+            self._folder.cleanup()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -122,6 +143,16 @@ class Worker:
             return tried
         self._end()
         return tried.model_copy(update={"status": "crashed", "reason": f"{tried.reason}; the device was dead after it"})
+
+    def measure(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Measure something; empty if that kills or blocks the device."""
+        if self._process is None:
+            self._start()
+        message, _ = self._exchange(question, self.options.measure_s)
+        if message is None:
+            self._end()
+            return {}
+        return {name: value for name, value in message.items() if value not in (None, {})}
 
     def _exchange(self, question: dict[str, Any] | None, seconds: float) -> tuple[dict[str, Any] | None, Tried]:
         """Send a question, if there is one, and wait for the next message; None if none comes, with the reason."""

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from day0.devices.leaves import composite_kind, expand, syncs
+from day0.devices.leaves import composite_kind, expand, is_metadata_view, syncs
 from day0.devices.open import synchronize
-from day0.devices.probe_record import Tried
+from day0.devices.probe_record import Tried, Way
 from day0.errors import USER_ERRORS, Day0Error
 from day0.records import ListValue, Signature, TensorValue, Value
 from day0.reference_ops.load import load_operators
@@ -27,6 +27,9 @@ RUN_ERRORS: tuple[type[BaseException], ...] = (*USER_ERRORS, Day0Error)
 _LIMITS = {"float64": 1e-6, "float32": 1e-2, "float16": 3e-2, "bfloat16": 1e-1}
 """Largest relative error by dtype of the result. TF32 and reduced accumulation are differences, not faults."""
 _OTHER_LIMIT = 3e-1
+
+MAX_DEPTH = 6
+"""Composites of composites: deeper than any in torch."""
 
 _VALUELESS = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_"})
 _CHOOSE = frozenset({"max", "max_pool2d_with_indices", "median", "min", "mode", "sort", "topk"})
@@ -61,13 +64,14 @@ def try_call(signature: Signature, device: torch.device, *, max_bytes: int) -> T
     except RUN_ERRORS as error:
         missing = _MISSING.search(str(error))
         return Tried(status="refused", reason=_first_line(error), leaf=missing.group(1) if missing else "")
-    way, note = _way(signature, device)
+    way, note, missing_op = _way(signature, device)
+    leaf = missing_op.partition(".")[0]
     elsewhere = next((tensor.device for tensor in got if tensor.device.type != device.type), None)
     wrong = f"a result came back on {elsewhere}" if elsewhere else ""
     error_found, fault = _compare(op, back, expected)
     if wrong or fault:
-        return Tried(status="wrong", way=way, reason=wrong or fault, error=error_found)
-    return Tried(status="ran", way=way, reason=note, error=error_found)
+        return Tried(status="wrong", way=way, reason=wrong or fault, error=error_found, leaf=leaf)
+    return Tried(status="ran", way=way, reason=note, error=error_found, leaf=leaf)
 
 
 def holds_dtype(name: str, device: torch.device) -> Tried:
@@ -84,27 +88,43 @@ def holds_dtype(name: str, device: torch.device) -> Tried:
     if not torch.equal(back.view(torch.uint8), host.view(torch.uint8)):
         return Tried(status="wrong", reason="a copy there and back changed bits")
     refusals = []
-    for compute in (lambda: there + there, lambda: there.sum()):
+    for compute, given in ((torch.add, (there, there)), (torch.sum, (there,))):
         try:
-            compute()
+            compute(*given)
             synchronize(device)
         except RUN_ERRORS as error:
             refusals.append(_first_line(error))
     return Tried(status="ran", way="storage" if len(refusals) == 2 else "native", reason=(refusals or [""])[0])
 
 
-def _way(signature: Signature, device: torch.device) -> tuple[Any, str]:
-    """Say by which kernel a call ran, as the dispatcher has it registered."""
+def _way(signature: Signature, device: torch.device) -> tuple[Way, str, str]:
+    """Say by which kernel a call ran, as the dispatcher has it registered, why, and whose kernel is missing."""
     key = torch._C._dispatch_key_for_device(device.type)
     if torch._C._dispatch_has_kernel_for_dispatch_key(signature.op, key):
-        return "native", ""
-    if composite_kind(signature.op) is None:
-        return "fallback", f"no {key} kernel and no composite one, and yet it ran: through a fallback of the device"
+        return "native", "", ""
+    missing = _without_kernel(signature, key)
+    if missing:
+        return (
+            "fallback",
+            f"no {key} kernel of {missing} and no composite one, and yet it ran: by a fallback to the CPU",
+            missing,
+        )
     expansion = expand(signature)
     waits = sorted({leaf.op for leaf in expansion.leaves if syncs(leaf.op)}) if expansion else []
     if waits:
-        return "composite_with_sync", f"its composite kernel runs, but waits for the host in {', '.join(waits)}"
-    return "composite", ""
+        return "composite_with_sync", f"its composite kernel runs, but waits for the host in {', '.join(waits)}", ""
+    return "composite", "", ""
+
+
+def _without_kernel(signature: Signature, key: str, depth: int = 0) -> str:
+    """Return the first operator, this one or one below it, that nothing but a fallback of the device can have run."""
+    if torch._C._dispatch_has_kernel_for_dispatch_key(signature.op, key) or is_metadata_view(signature.op):
+        return ""
+    expansion = expand(signature) if depth < MAX_DEPTH else None
+    if expansion is None:
+        return signature.op if composite_kind(signature.op) is None else ""
+    below = (leaf for leaf in expansion.leaves if leaf.op != signature.op)
+    return next((name for leaf in below if (name := _without_kernel(leaf, key, depth + 1))), "")
 
 
 def _elements(value: TensorValue) -> int:

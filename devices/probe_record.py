@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from day0.records import Record, Signature
 
-__all__ = ["DeviceFacts", "ProbedCall", "ProbedDtype", "Tried", "Way"]
+__all__ = ["DeviceFacts", "Measured", "ProbedCall", "ProbedDtype", "Tried", "Way"]
 
 Way = Literal["native", "storage", "composite", "composite_with_sync", "fallback", ""]
 """By which kernel it ran: the device's own, torch's composite one, or one of the CPU's by a fallback."""
@@ -52,3 +54,18 @@ class DeviceFacts(Record):
     torch: str
     python: str
     platform: str
+
+
+class Measured(Record):
+    """Figures and habits; None where they were not measured, or could not be."""
+
+    bandwidth_gb_s: float | None = None
+    link_gb_s: float | None = None
+    launch_us: float | None = None
+    sync_us: float | None = None
+    tflops: dict[str, float] = Field(default={})
+    subnormals: Literal["keep", "flush"] | None = None
+    matmul_inputs: Literal["exact", "tfloat32", "bfloat16"] | None = None
+    """What float32 factors are rounded to."""
+    accumulate: dict[str, str] = Field(default={})
+    """By dtype of the factors: the dtype of the sum."""

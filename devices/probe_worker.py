@@ -131,6 +131,12 @@ def _answer(question: dict[str, Any], device: Any, max_bytes: int) -> dict[str, 
     from day0.devices.probe_calls import holds_dtype, try_call
     from day0.records import Signature
 
+    if "measure" in question:
+        from day0.devices import probe_measure
+
+        measure = getattr(probe_measure, question["measure"])
+        found: dict[str, Any] = measure(device, tuple(question["dtypes"])).model_dump(mode="json")
+        return found
     if "dtype" in question:
         tried = holds_dtype(question["dtype"], device)
     else:

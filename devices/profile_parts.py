@@ -251,5 +251,5 @@ class ProbedWith(Part):
     day0: str
     calls: int
     """How many signatures were tried."""
-    outcomes: dict[str, int] = {}
+    outcomes: dict[str, int] = Field(default={})
     """How many of them ran, were refused, gave wrong results, crashed, hung, or could not be judged."""
