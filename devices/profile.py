@@ -12,7 +12,16 @@ from day0.errors import Day0Error, near_names
 from day0.records import Evidence
 from day0.yamlfile import YamlDocument, read_yaml, validate_yaml
 
-__all__ = ["ALWAYS_ON_DEVICE", "DTYPES", "DeviceProfile", "Lack", "check_operators", "list_profiles", "load_profile"]
+__all__ = [
+    "ALWAYS_ON_DEVICE",
+    "DTYPES",
+    "DeviceProfile",
+    "Lack",
+    "check_operators",
+    "computes",
+    "list_profiles",
+    "load_profile",
+]
 
 ALWAYS_ON_DEVICE = frozenset(
     {
@@ -114,6 +123,12 @@ class DeviceProfile(Part):
         if stored is None or not op.startswith("aten::") or op.partition(".")[0] in _ON_STORAGE_DTYPES:
             return None
         return Lack(dtypes=(stored,), reason=f"{stored} is for storage: cast it before computing")
+
+
+def computes(op: str) -> bool:
+    """Say whether an operator computes with values; the others look at them, move them, or make views of them."""
+    base = op.partition(".")[0]
+    return base not in _ON_STORAGE_DTYPES or base.removeprefix("aten::") in _SCALED.split()
 
 
 def list_profiles() -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import torch
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from day0.devices.profile import DeviceProfile
+from day0.devices.sim.forward import watch_forward
 from day0.devices.sim.kernels import make_kernels, register_kernels
 from day0.devices.sim.state import STATE, Counters
 from day0.errors import Day0Error
@@ -103,6 +104,7 @@ def open_sim(profile: DeviceProfile) -> torch.device:
                 _LIBRARY.pop()._destroy()
             STATE.switch(profile, make_kernels(profile))
             _LIBRARY.append(register_kernels(STATE.kernels))
+            watch_forward(wanted=bool(profile.forward_refuses))
         STATE.reset_counters()
     return torch.device("sim", 0)
 
