@@ -71,12 +71,13 @@ def validate_yaml(model: type[M], document: YamlDocument) -> M:
         return model.model_validate(document.data, strict=False)
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False)
-        # A misspelt field is reported twice, as unknown and as missing: the first says which line to mend.
-        faults.sort(key=lambda fault: fault["type"] == "missing")
         first = faults[0]
         where = _place(document, first["loc"])
         facts = tuple(f"{_place(document, fault['loc'])}: {_problem(fault)}" for fault in faults[1:6])
-        hint = _hint(model, first) or "correct the field and run again"
+        unknown = tuple(
+            str(one["loc"][-1]) for one in faults if one["type"] == "extra_forbidden" and _beside(one, first)
+        )
+        hint = _hint(model, first, unknown) or "correct the field and run again"
         raise Day0Error(where, _problem(first), facts=facts, hint=hint) from None
 
 
@@ -165,7 +166,15 @@ def _short(value: object) -> str:
     return text if len(text) < 80 else text[:77] + "..."
 
 
-def _hint(model: type[BaseModel], fault: object) -> str:
+def _beside(one: object, other: object) -> bool:
+    """Say whether two faults are about fields of the same thing."""
+    assert isinstance(one, dict)  # noqa: S101 - pydantic's own type
+    assert isinstance(other, dict)  # noqa: S101 - pydantic's own type
+    return bool(one["loc"][:-1] == other["loc"][:-1])
+
+
+def _hint(model: type[BaseModel], fault: object, unknown: tuple[str, ...]) -> str:
+    """Say which fields there are; a field that is missing may stand there misspelt, among the `unknown`."""
     assert isinstance(fault, dict)  # noqa: S101 - pydantic's own type
     if fault["type"] not in ("extra_forbidden", "missing"):
         return ""
@@ -173,7 +182,11 @@ def _hint(model: type[BaseModel], fault: object) -> str:
     if owner is None:
         return ""
     fields = tuple(field.alias or name for name, field in owner.model_fields.items())
-    near = near_names(str(fault["loc"][-1]), fields) if fault["type"] == "extra_forbidden" else ""
+    name = str(fault["loc"][-1])
+    if fault["type"] == "missing":
+        misspelt = next((one for one in unknown if near_names(name, (one,))), "")
+        return f"'{misspelt}': did you mean {name}?" if misspelt else f"fields are: {', '.join(fields)}"
+    near = near_names(name, fields)
     return near or f"fields are: {', '.join(fields)}"
 
 

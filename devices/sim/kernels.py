@@ -14,6 +14,7 @@ import torch
 from day0.devices.leaves import HOST_SYNCS, is_metadata_view
 from day0.devices.profile import DeviceProfile
 from day0.devices.sim.arithmetic import flush_subnormals, flushes, multiply_like
+from day0.devices.sim.cost import is_free, spend
 from day0.devices.sim.forward import has_mask, refuse_sync_in_forward
 from day0.devices.sim.own import OWN_KERNELS
 from day0.devices.sim.refuse import refuse_index, refuse_lacks, refuse_mixed_devices, refuse_size
@@ -60,9 +61,14 @@ def _kernel_for(func: Any, profile: DeviceProfile) -> Kernel:
     name = func.name()
     base = name.partition(".")[0]
     syncs = base in HOST_SYNCS
+    costs = not is_free(func)
+    # Without a tensor among the arguments torch comes here by itself, and not through the tensors' dispatcher.
+    is_factory = not any("Tensor" in str(argument.type) for argument in func._schema.arguments)
     compute = OWN_KERNELS.get(name) or _borrowed(func, profile)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
+        if is_factory:
+            STATE.counters.calls[name] += 1
         if name not in OWN_KERNELS:
             refuse_mixed_devices(func, args, kwargs)
         refuse_index(args, kwargs)
@@ -71,7 +77,10 @@ def _kernel_for(func: Any, profile: DeviceProfile) -> Kernel:
         refuse_sync_in_forward(base, args)
         if syncs or (base in _MASKED and has_mask(args)):
             STATE.counters.host_syncs += 1
-        return compute(*args, **kwargs)
+        result = compute(*args, **kwargs)
+        if costs:
+            spend(func, args, kwargs, result)
+        return result
 
     return kernel
 
@@ -94,13 +103,15 @@ def _borrowed(func: Any, profile: DeviceProfile | None = None) -> Kernel:
 def run_on_cpu(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Do what a device with a CPU fallback does with an operator that it lacks: there, run, and back. Counted."""
     STATE.counters.fallbacks[func.name()] += 1
+    before = STATE.counters.transfer_bytes
     refuse_mixed_devices(func, args, kwargs)
     for tensor in tensors_in((args, kwargs)):
         if isinstance(tensor, SimTensor):
-            count_transfer(tensor, waits=True)
+            count_transfer(tensor, to_host=True, waits=True)
     result = _borrowed(func)(*args, **kwargs)
     for tensor in tensors_in(result):
-        count_transfer(tensor)
+        count_transfer(tensor, to_host=False)
+    STATE.counters.fallback_bytes[func.name()] += STATE.counters.transfer_bytes - before
     return result
 
 

@@ -29,7 +29,9 @@ def _same(self: torch.Tensor) -> torch.Tensor:
 def _copy(self: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     if isinstance(self, SimTensor) != isinstance(source, SimTensor):
         refuse_in_forward("to")
-        count_transfer(source, waits=isinstance(source, SimTensor) and not non_blocking)
+        count_transfer(
+            source, to_host=isinstance(source, SimTensor), waits=isinstance(source, SimTensor) and not non_blocking
+        )
     raw(self).copy_(raw(source))
     return self
 
@@ -61,7 +63,7 @@ def _to_copy(
         return copied.to(target)
     if isinstance(self, SimTensor) != (target.type == "sim"):
         refuse_in_forward("to")
-        count_transfer(copied, waits=target.type != "sim" and not non_blocking)
+        count_transfer(copied, to_host=target.type != "sim", waits=target.type != "sim" and not non_blocking)
     return on_device(copied) if target.type == "sim" else copied.to(target)
 
 

@@ -150,8 +150,10 @@ def test_every_figure_of_the_s5000_is_a_claim_with_its_source() -> None:
     profile = load_profile("s5000")
     said = {"schema_", "name", "title", "evidence", "source", "lacks", "basis"}
     assert profile.model_fields_set - said == set(profile.basis)
-    assert {one.evidence for one in (*profile.basis.values(), *profile.lacks.values())} == {"claimed"}
-    assert all(one.source for one in (*profile.basis.values(), *profile.lacks.values()))
+    assert {one.evidence for one in profile.basis.values()} == {"claimed"}
+    assert {one.evidence for one in profile.lacks.values()} == {"claimed"}
+    assert all(one.source for one in profile.basis.values())
+    assert all(one.source for one in profile.lacks.values())
 
 
 def test_grant_says_what_it_takes() -> None:
