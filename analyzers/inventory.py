@@ -28,14 +28,15 @@ def take_inventory(
     `namespaces` is the search path of the registry, most specific first.
     """
     known = tuple(implementations)
-    cache: dict[tuple[str, tuple[str, ...], tuple[int, ...]], Classified] = {}
+    cache: dict[object, Classified] = {}
     seconds = {entry.id: roofline_seconds(entry, profile) for entry in trace.entries}
     total = sum(seconds.values()) or 1.0
     entries = []
     for number, entry in enumerate(trace.entries):
         if number % 50 == 0:
             progress(f"{number} of {len(trace.entries)} signatures")
-        key = (entry.signature.op, leaf_dtypes(entry.signature), leaf_ranks(entry.signature))
+        key: object = (entry.signature.op, leaf_dtypes(entry.signature), leaf_ranks(entry.signature))
+        key = entry.id if profile.has_details else key  # sizes and layouts count there, also those of leaves
         if key not in cache:
             cache[key] = classify(profile, entry.signature)
         entries.append(_entry(entry, cache[key], profile, known, namespaces, seconds[entry.id] / total))

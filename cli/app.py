@@ -210,13 +210,58 @@ def report(run: Run = DEFAULT_RUN, json: Json = False) -> None:
 @device_app.command("list")
 def device_list(json: Json = False) -> None:
     """List the profiles that ship with day0."""
-    _call("device_list", json=json)
+    _call("device_list", file="devices", json=json)
 
 
 @device_app.command("show")
 def device_show(name: Annotated[str, typer.Argument(help="Profile name or YAML file.")], json: Json = False) -> None:
     """Show a profile: what the device lacks, with the evidence."""
-    _call("device_show", name=name, json=json)
+    _call("device_show", file="devices", name=name, json=json)
+
+
+@device_app.command("schema")
+def device_schema() -> None:
+    """Print the JSON Schema of a profile, for editors that complete and check YAML."""
+    _call("device_schema", file="devices")
+
+
+@device_app.command("probe")
+def device_probe(
+    device: Annotated[str, typer.Option("--device", help="Profile, YAML file or torch device.", metavar="NAME")],
+    trace: Annotated[
+        Path | None, typer.Option(help="trace.json or run folder with the calls to try; else the toy's.")
+    ] = None,
+    suite: Annotated[
+        bool, typer.Option("--suite/--no-suite", help="Try the built-in suite of ordinary operators too.")
+    ] = True,
+    imports: Annotated[
+        list[str] | None,
+        typer.Option("--import", help="Module or Python file for the worker to import; runs its code."),
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds after which a call counts as hung.")] = 30.0,
+    max_mib: Annotated[int, typer.Option(min=1, help="Skip calls with more memory than that.")] = 256,
+    rates: Annotated[bool, typer.Option("--rates/--no-rates", help="Measure bandwidth and peak rates.")] = True,
+    out: Annotated[Path | None, typer.Option(help="Profile to write; else NAME.probed.yaml here.")] = None,
+    json: Json = False,
+) -> None:
+    """Try calls on a device in worker processes and write what it can do as a profile, with the evidence.
+
+    A call that crashes or hangs ends its worker and stands in the profile.
+    Example: day0 device probe --device cuda --trace runs/v32
+    """
+    _call(
+        "device_probe",
+        file="devices",
+        device=device,
+        trace=trace,
+        suite=suite,
+        imports=imports or [],
+        timeout=timeout,
+        max_mib=max_mib,
+        rates=rates,
+        out=out,
+        json=json,
+    )
 
 
 @ops_app.command("list")

@@ -6,8 +6,6 @@ import json as jsonlib
 import pkgutil
 from pathlib import Path
 
-import yaml
-
 from day0.cli import show
 from day0.cli.plans import override_plan, playbook_path, trace_plan
 from day0.cli.report import write_report
@@ -224,27 +222,3 @@ def _refuse_other_model(folder: RunFolder, before: Playbook | None, asked: Playb
         facts=tuple(changed),
         hint="name another folder with --run, or take this one over with --force",
     )
-
-
-def device_list(*, json: bool) -> int:
-    """`day0 device list`."""
-    from day0.devices.profile import list_profiles, load_profile
-
-    talk = Talk(as_json=json)
-    profiles = [load_profile(name) for name in list_profiles()]
-    show.profiles(talk, profiles)
-    if json:
-        print(jsonlib.dumps([profile.model_dump(mode="json") for profile in profiles], indent=1))
-    return int(ExitCode.OK)
-
-
-def device_show(*, name: str, json: bool) -> int:
-    """`day0 device show`."""
-    from day0.devices.profile import load_profile
-
-    profile = load_profile(name)
-    value = profile.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    print(
-        jsonlib.dumps(value, indent=1) if json else yaml.safe_dump(value, sort_keys=False, allow_unicode=True), end=""
-    )
-    return int(ExitCode.OK)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -74,7 +74,10 @@ def validate_yaml(model: type[M], document: YamlDocument) -> M:
         first = faults[0]
         where = _place(document, first["loc"])
         facts = tuple(f"{_place(document, fault['loc'])}: {_problem(fault)}" for fault in faults[1:6])
-        hint = _hint(model, first) or "correct the field and run again"
+        unknown = tuple(
+            str(one["loc"][-1]) for one in faults if one["type"] == "extra_forbidden" and _beside(one, first)
+        )
+        hint = _hint(model, first, unknown) or "correct the field and run again"
         raise Day0Error(where, _problem(first), facts=facts, hint=hint) from None
 
 
@@ -163,9 +166,49 @@ def _short(value: object) -> str:
     return text if len(text) < 80 else text[:77] + "..."
 
 
-def _hint(model: type[BaseModel], fault: object) -> str:
+def _beside(one: object, other: object) -> bool:
+    """Say whether two faults are about fields of the same thing."""
+    assert isinstance(one, dict)  # noqa: S101 - pydantic's own type
+    assert isinstance(other, dict)  # noqa: S101 - pydantic's own type
+    return bool(one["loc"][:-1] == other["loc"][:-1])
+
+
+def _hint(model: type[BaseModel], fault: object, unknown: tuple[str, ...]) -> str:
+    """Say which fields there are; a field that is missing may stand there misspelt, among the `unknown`."""
     assert isinstance(fault, dict)  # noqa: S101 - pydantic's own type
-    if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1:
-        fields = tuple(model.model_fields)
-        return near_names(str(fault["loc"][-1]), fields) or f"fields are: {', '.join(fields)}"
-    return ""
+    if fault["type"] not in ("extra_forbidden", "missing"):
+        return ""
+    owner = _model_at(model, tuple(fault["loc"][:-1]))
+    if owner is None:
+        return ""
+    fields = tuple(field.alias or name for name, field in owner.model_fields.items())
+    name = str(fault["loc"][-1])
+    if fault["type"] == "missing":
+        misspelt = next((one for one in unknown if near_names(name, (one,))), "")
+        return f"'{misspelt}': did you mean {name}?" if misspelt else f"fields are: {', '.join(fields)}"
+    near = near_names(name, fields)
+    return near or f"fields are: {', '.join(fields)}"
+
+
+def _model_at(model: type[BaseModel], loc: KeyPath) -> type[BaseModel] | None:
+    """Return the model that a place in a document belongs to, or None where that is not plain from the types."""
+    inside: type[BaseModel] = model
+    parts = list(loc)
+    while parts:
+        fields = {field.alias or name: field.annotation for name, field in inside.model_fields.items()}
+        annotation = fields.get(str(parts.pop(0)))
+        item = _item_of(annotation)
+        if item is None:
+            return None
+        if get_origin(annotation) in (dict, list, tuple) and parts:
+            parts.pop(0)  # the key or the index of an item
+        inside = item
+    return inside
+
+
+def _item_of(annotation: object) -> type[BaseModel] | None:
+    """Return the one model in `M`, `M | None`, `dict[str, M]` or `tuple[M, ...]`; None where there is none, or more."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    models = {found for one in get_args(annotation) if (found := _item_of(one)) is not None}
+    return models.pop() if len(models) == 1 else None

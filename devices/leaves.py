@@ -13,7 +13,8 @@ from typing import Any, Literal
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from day0.records import Signature
+from day0.devices.profile_parts import Details, layout_of
+from day0.records import ScalarValue, Signature, TensorValue
 from day0.reference_ops.load import load_operators
 from day0.reference_ops.signatures import describe, materialise, resolve, tensor_values, tensors_in
 
@@ -23,6 +24,7 @@ __all__ = [
     "calls_below",
     "composite_key",
     "composite_kind",
+    "details_of",
     "expand",
     "is_metadata_view",
     "leaf_dtypes",
@@ -173,6 +175,20 @@ def leaf_dtypes(signature: Signature) -> tuple[str, ...]:
 def leaf_ranks(signature: Signature) -> tuple[int, ...]:
     """Return the ranks of the tensor arguments."""
     return tuple(len(value.shape) for value in tensor_values(signature))
+
+
+def details_of(signature: Signature) -> Details:
+    """Return layouts of the tensors, and sizes and whole numbers by the argument's name."""
+    names = [argument.name for argument in resolve(signature.op)._schema.arguments]
+    values = {**dict(zip(names, signature.args, strict=False)), **signature.kwargs}
+    sizes: dict[str, tuple[int, ...] | int] = {}
+    for name, value in values.items():
+        if isinstance(value, TensorValue):
+            sizes[name] = value.shape
+        elif isinstance(value, ScalarValue) and value.type == "int":
+            sizes[name] = int(value.value)
+    layouts = tuple(layout_of(value.shape, value.stride) for value in tensor_values(signature))
+    return Details(layouts=layouts, sizes=sizes)
 
 
 def syncs(op: str) -> bool:

@@ -9,7 +9,7 @@ import torch
 from day0.devices.profile import DeviceProfile
 from day0.errors import USER_ERRORS, Day0Error
 
-__all__ = ["memory_allocated", "open_torch_device", "synchronize"]
+__all__ = ["device_counts", "memory_allocated", "open_torch_device", "synchronize"]
 
 
 def open_torch_device(profile: DeviceProfile) -> torch.device:
@@ -66,3 +66,18 @@ def memory_allocated(device: torch.device) -> int:
     module = getattr(torch, device.type, None)
     count = getattr(module, "memory_allocated", None)
     return int(count()) if count is not None else 0
+
+
+def device_counts(device: torch.device) -> dict[str, float]:
+    """Return what a simulated device has counted so far, by name; empty for a device that does not count."""
+    count = getattr(getattr(torch, device.type, None), "counters", None)
+    if count is None:
+        return {}
+    found = count()
+    return {
+        "sim_fallbacks": float(sum(found.fallbacks.values())),
+        "sim_host_syncs": float(found.host_syncs),
+        "sim_kernel_seconds": float(found.kernel_seconds),
+        "sim_seconds": float(found.total_seconds),
+        "sim_transfer_bytes": float(found.to_device_bytes + found.to_host_bytes),
+    }

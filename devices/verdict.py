@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from day0.devices.leaves import Expansion, expand, leaf_dtypes, leaf_ranks, syncs
+from day0.devices.leaves import Expansion, details_of, expand, leaf_dtypes, leaf_ranks, syncs
 from day0.devices.profile import DeviceProfile, load_profile
 from day0.devices.support import supports
 from day0.records import GAP_VERDICTS, Evidence, Leaf, Signature, Verdict
@@ -27,7 +27,11 @@ class Classified:
 
 def classify(profile: DeviceProfile, signature: Signature, depth: int = 0) -> Classified:
     """Say what the device alone does with one call."""
-    support = supports(profile, signature.op, leaf_dtypes(signature), leaf_ranks(signature))
+    details = details_of(signature) if profile.has_details else None
+    support = supports(profile, signature.op, leaf_dtypes(signature), leaf_ranks(signature), details)
+    if support.effect in ("crashes", "hangs"):
+        # The kernel is registered, so torch takes it, and no composite in its place.
+        return Classified(verdict="crashes", reason=support.reason, evidence=support.evidence)
     if support.supported:
         return Classified(verdict="native", reason=support.reason, evidence=support.evidence)
     expansion = expand(signature) if depth < MAX_DEPTH else None

@@ -12,6 +12,7 @@ import torch
 
 from day0.analyzers import canary
 from day0.analyzers.canary.context import CanaryContext, Measured, judge_gates
+from day0.devices.open import device_counts
 from day0.errors import USER_ERRORS, Day0Error, near_names
 from day0.playbook import CanaryPlan, Gate
 from day0.records import GateResult, StageResult
@@ -91,13 +92,14 @@ def run_stages(
 
 
 def _run_stage(stage: Stage, context: CanaryContext) -> StageResult:
-    before = dict(context.active.counts)
+    before, counted = dict(context.active.counts), device_counts(context.device)
     try:
         with torch.no_grad():
             measured = stage.run(context)
     except USER_ERRORS as error:
         first = (str(error).strip().splitlines() or [""])[0][:300]
         measured = Measured(metrics={}, failure=f"{type(error).__name__}: {first}")
+    spent = {name: value - counted.get(name, 0.0) for name, value in device_counts(context.device).items()}
     gates = judge_gates(stage.gates, measured.metrics) if not measured.failure else ()
     reason = measured.failure or _first_failure(gates, measured)
     receipts = tuple(
@@ -110,7 +112,7 @@ def _run_stage(stage: Stage, context: CanaryContext) -> StageResult:
         status="fail" if reason else "pass",
         reason=reason,
         gates=gates,
-        metrics=dict(sorted(measured.metrics.items())),
+        metrics=dict(sorted({**spent, **measured.metrics}.items())),
         receipts=tuple(receipt for receipt in receipts if receipt.calls),
     )
 

@@ -10,8 +10,9 @@ import torch
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from day0.devices.profile import DeviceProfile
+from day0.devices.sim.forward import watch_forward
 from day0.devices.sim.kernels import make_kernels, register_kernels
-from day0.devices.sim.state import STATE, Counters
+from day0.devices.sim.state import STATE, Counters, SimCounters
 from day0.errors import Day0Error
 
 __all__ = ["close_sim", "counters", "native_kernel", "open_sim"]
@@ -62,7 +63,8 @@ class _SimModule:
         torch.set_rng_state(new_state)
 
     def synchronize(self, device: object = None) -> None:
-        """Kernels are done when they return."""
+        """Kernels are done when they return; the host's wait is counted all the same."""
+        STATE.counters.host_syncs += 1
 
     def memory_allocated(self, device: object = None) -> int:
         return STATE.allocated_bytes
@@ -70,11 +72,30 @@ class _SimModule:
     def max_memory_allocated(self, device: object = None) -> int:
         return STATE.peak_bytes
 
+    def memory_reserved(self, device: object = None) -> int:
+        return STATE.reserved_bytes
+
+    def max_memory_reserved(self, device: object = None) -> int:
+        return STATE.peak_reserved_bytes
+
     def reset_peak_memory_stats(self, device: object = None) -> None:
-        STATE.peak_bytes = STATE.allocated_bytes
+        STATE.reset_peaks()
 
     def memory_stats(self, device: object = None) -> dict[str, int]:
-        return {"allocated_bytes.all.current": STATE.allocated_bytes, "allocated_bytes.all.peak": STATE.peak_bytes}
+        return {
+            "allocated_bytes.all.current": STATE.allocated_bytes,
+            "allocated_bytes.all.peak": STATE.peak_bytes,
+            "reserved_bytes.all.current": STATE.reserved_bytes,
+            "reserved_bytes.all.peak": STATE.peak_reserved_bytes,
+        }
+
+    def counters(self) -> SimCounters:
+        """Return what was counted since the device was opened or the counters were reset, as it is now."""
+        return STATE.counters.frozen(STATE.profile)
+
+    def reset_counters(self) -> None:
+        """Start to count anew; peaks begin at what is in use now."""
+        STATE.reset_counters()
 
     def mem_get_info(self, device: object = None) -> tuple[int, int]:
         """Return free and total bytes."""
@@ -82,7 +103,8 @@ class _SimModule:
         return total - STATE.allocated_bytes, total
 
     def empty_cache(self) -> None:
-        """Memory goes back as soon as nobody uses it."""
+        """Give back what is reserved and not in use."""
+        STATE.empty_cache()
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         """Return nothing: the device has no autocast kernels, and torch then says that it disables autocast."""
@@ -103,6 +125,7 @@ def open_sim(profile: DeviceProfile) -> torch.device:
                 _LIBRARY.pop()._destroy()
             STATE.switch(profile, make_kernels(profile))
             _LIBRARY.append(register_kernels(STATE.kernels))
+            watch_forward(wanted=bool(profile.forward_refuses))
         STATE.reset_counters()
     return torch.device("sim", 0)
 

@@ -8,6 +8,7 @@ they must.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 
 from day0.devices.leaves import composite_key, composite_kind
 from day0.devices.numbers import numbers_as_tensors
+from day0.devices.sim.cost import run_as_one
 from day0.devices.sim.state import STATE
 
 __all__ = ["dispatch"]
@@ -35,7 +37,7 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         native = STATE.kernels.get(name)
         if native is not None and not _is_overridden(name):
             return native(*args, **kwargs)
-        return func._op_dk(_KEYS.PrivateUse1, *args, **kwargs)
+        return run_as_one(func, partial(func._op_dk, _KEYS.PrivateUse1), args, kwargs)
     kind = composite_kind(name)
     if kind is not None:
         return func._op_dk(getattr(_KEYS, composite_key(kind)), *args, **kwargs)

@@ -13,6 +13,9 @@ import torch
 
 from day0.devices.leaves import HOST_SYNCS, is_metadata_view
 from day0.devices.profile import DeviceProfile
+from day0.devices.sim.arithmetic import flush_subnormals, flushes, multiply_like
+from day0.devices.sim.cost import is_free, spend
+from day0.devices.sim.forward import has_mask, refuse_sync_in_forward
 from day0.devices.sim.own import OWN_KERNELS
 from day0.devices.sim.refuse import refuse_index, refuse_lacks, refuse_mixed_devices, refuse_size
 from day0.devices.sim.state import STATE
@@ -22,12 +25,15 @@ from day0.reference_ops.signatures import resolve, tensors_in
 
 __all__ = ["make_kernels", "register_kernels", "run_on_cpu"]
 
+_MASKED = frozenset({"aten::index", "aten::index_put_"})
+"""Operators that wait for the host where they are given a mask."""
+
 Kernel = Callable[..., Any]
 
 
 def make_kernels(profile: DeviceProfile) -> dict[str, Kernel]:
     """Return a kernel for every aten overload with a CPU kernel, but for those that the profile takes away."""
-    return {name: _kernel_for(resolve(name)) for name in _granted(profile)}
+    return {name: _kernel_for(resolve(name), profile) for name in _granted(profile)}
 
 
 def register_kernels(kernels: dict[str, Kernel]) -> torch.library.Library:
@@ -41,7 +47,7 @@ def register_kernels(kernels: dict[str, Kernel]) -> torch.library.Library:
 
 
 def _granted(profile: DeviceProfile) -> Iterator[str]:
-    gone = {name for name, lack in profile.lacks.items() if not lack.dtypes and not lack.ranks}
+    gone = {name for name, lack in profile.lacks.items() if lack.is_whole}
     for name in torch._C._dispatch_get_all_op_names():
         if not name.startswith("aten::") or name in gone or name.partition(".")[0] in gone:
             continue
@@ -50,30 +56,45 @@ def _granted(profile: DeviceProfile) -> Iterator[str]:
             yield name
 
 
-def _kernel_for(func: Any) -> Kernel:
+def _kernel_for(func: Any, profile: DeviceProfile) -> Kernel:
     """Make the device's kernel of one overload: refuse like a device, compute on the CPU, wrap like a device."""
     name = func.name()
     base = name.partition(".")[0]
     syncs = base in HOST_SYNCS
-    compute = OWN_KERNELS.get(name) or _borrowed(func)
+    costs = not is_free(func)
+    # Without a tensor among the arguments torch comes here by itself, and not through the tensors' dispatcher.
+    is_factory = not any("Tensor" in str(argument.type) for argument in func._schema.arguments)
+    compute = OWN_KERNELS.get(name) or _borrowed(func, profile)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
+        if is_factory:
+            STATE.counters.calls[name] += 1
         if name not in OWN_KERNELS:
             refuse_mixed_devices(func, args, kwargs)
         refuse_index(args, kwargs)
-        refuse_lacks(name, args, kwargs)
+        refuse_lacks(func, args, kwargs)
         refuse_size(name, args, kwargs)
-        if syncs:
+        refuse_sync_in_forward(base, args)
+        if syncs or (base in _MASKED and has_mask(args)):
             STATE.counters.host_syncs += 1
-        return compute(*args, **kwargs)
+        result = compute(*args, **kwargs)
+        if costs:
+            spend(func, args, kwargs, result)
+        return result
 
     return kernel
 
 
-def _borrowed(func: Any) -> Kernel:
+def _borrowed(func: Any, profile: DeviceProfile | None = None) -> Kernel:
+    """Borrow the CPU's kernel, with the arithmetic of a profile; without one it is the CPU's throughout."""
+    run = func if profile is None else multiply_like(func.name(), profile, func)
+    flush = profile is not None and flushes(func, profile)
+
     def compute(*args: Any, **kwargs: Any) -> Any:
         inner_kwargs = {key: _inner_value(key, value) for key, value in kwargs.items()}
-        result = func(*[_inner_value("", value) for value in args], **inner_kwargs)
+        result = run(*[_inner_value("", value) for value in args], **inner_kwargs)
+        if flush:
+            flush_subnormals(result)
         return wrap(result, (*args, *kwargs.values()))
 
     return compute
@@ -82,13 +103,15 @@ def _borrowed(func: Any) -> Kernel:
 def run_on_cpu(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Do what a device with a CPU fallback does with an operator that it lacks: there, run, and back. Counted."""
     STATE.counters.fallbacks[func.name()] += 1
+    before = STATE.counters.transfer_bytes
     refuse_mixed_devices(func, args, kwargs)
     for tensor in tensors_in((args, kwargs)):
         if isinstance(tensor, SimTensor):
-            count_transfer(tensor, waits=True)
+            count_transfer(tensor, to_host=True, waits=True)
     result = _borrowed(func)(*args, **kwargs)
     for tensor in tensors_in(result):
-        count_transfer(tensor)
+        count_transfer(tensor, to_host=False)
+    STATE.counters.fallback_bytes[func.name()] += STATE.counters.transfer_bytes - before
     return result
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from day0.devices.sim.forward import refuse_in_forward
 from day0.devices.sim.tensor import SimTensor, raw
 from day0.devices.sim.wrap import count_transfer, on_device, wrap
 
@@ -27,7 +28,10 @@ def _same(self: torch.Tensor) -> torch.Tensor:
 
 def _copy(self: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     if isinstance(self, SimTensor) != isinstance(source, SimTensor):
-        count_transfer(source, waits=isinstance(source, SimTensor) and not non_blocking)
+        refuse_in_forward("to")
+        count_transfer(
+            source, to_host=isinstance(source, SimTensor), waits=isinstance(source, SimTensor) and not non_blocking
+        )
     raw(self).copy_(raw(source))
     return self
 
@@ -58,7 +62,8 @@ def _to_copy(
     if target.type == "meta":
         return copied.to(target)
     if isinstance(self, SimTensor) != (target.type == "sim"):
-        count_transfer(copied, waits=target.type != "sim" and not non_blocking)
+        refuse_in_forward("to")
+        count_transfer(copied, to_host=target.type != "sim", waits=target.type != "sim" and not non_blocking)
     return on_device(copied) if target.type == "sim" else copied.to(target)
 
 

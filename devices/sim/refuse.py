@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from day0.devices.profile_parts import Details, layout_of
 from day0.devices.sim.state import STATE
 from day0.devices.sim.tensor import SimTensor
 from day0.reference_ops.signatures import dtype_name, tensors_in
@@ -79,19 +80,46 @@ def refuse_index(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             raise RuntimeError(f"sim error: invalid device ordinal {value.index}; there is one device, sim:0")
 
 
-def refuse_lacks(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise what a kernel raises that is there, but not for these dtypes or ranks."""
+def refuse_lacks(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise what a kernel raises that is there, but not for these dtypes, ranks, layouts or sizes."""
+    name = func.name()
     tensors = list(tensors_in((args, kwargs)))
     dtypes, ranks = tuple(dtype_name(one.dtype) for one in tensors), tuple(one.dim() for one in tensors)
-    lack = STATE.profile.lack_of(name, dtypes, ranks)
+    profile = STATE.profile
+    lack = profile.lack_of(name, dtypes, ranks, _details(func, args, kwargs) if profile.has_details else None)
     if lack is None:
         return
     operator = name.removeprefix("aten::").partition(".")[0]
     wrong = next((dtype for dtype in dtypes if dtype in lack.dtypes), None)
+    if lack.effect in ("crashes", "hangs"):
+        raise RuntimeError(
+            f"{operator}: on the device that this profile describes, this call {lack.effect}: {lack.reason}"
+        )
     if wrong is not None:
         raise NotImplementedError(f"\"{operator}_sim\" not implemented for '{_CPP_NAMES.get(wrong, wrong)}'")
-    rank = next(rank for rank in ranks if rank in lack.ranks)
-    raise RuntimeError(f"{operator}: the sim device does not take tensors with {rank} dimensions")
+    rank = next((rank for rank in ranks if rank in lack.ranks), None)
+    if rank is not None:
+        raise RuntimeError(f"{operator}: the sim device does not take tensors with {rank} dimensions")
+    if lack.layouts:
+        raise RuntimeError(f"{operator}: the sim device does not take {' or '.join(lack.layouts)} tensors")
+    raise RuntimeError(f"{operator}: the sim device does not take this call: {lack.reason}")
+
+
+def _details(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Details:
+    values = {**dict(zip(_argument_names(func), args, strict=False)), **kwargs}
+    sizes: dict[str, tuple[int, ...] | int] = {}
+    for name, value in values.items():
+        if isinstance(value, torch.Tensor):
+            sizes[name] = tuple(value.shape)
+        elif isinstance(value, int) and not isinstance(value, bool):
+            sizes[name] = value
+    layouts = tuple(layout_of(tuple(one.shape), one.stride()) for one in tensors_in((args, kwargs)))
+    return Details(layouts=layouts, sizes=sizes)
+
+
+@cache
+def _argument_names(func: Any) -> tuple[str, ...]:
+    return tuple(argument.name for argument in func._schema.arguments)
 
 
 def refuse_size(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from day0.devices.profile import DeviceProfile
 
-__all__ = ["STATE", "Counters", "SimState"]
+__all__ = ["STATE", "Counters", "SimCounters", "SimState"]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -23,11 +23,65 @@ class Counters:
     calls: Counter[str] = field(default_factory=Counter)
     """Operator calls, composites included."""
     fallbacks: Counter[str] = field(default_factory=Counter)
-    """Calls that the device itself sent to the CPU."""
+    """Calls that the device itself sent to the CPU, of every namespace."""
+    fallback_bytes: Counter[str] = field(default_factory=Counter)
+    """What these calls moved, there and back, by operator."""
     host_syncs: int = 0
     """How often the host had to wait: for a value, a size, or a copy to the host."""
     transfers: int = 0
     transfer_bytes: int = 0
+    to_device: int = 0
+    """Transfers from the host; the others went to it."""
+    to_device_bytes: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Simulated time of the device's own kernels, by operator."""
+    flops: int = 0
+    moved_bytes: int = 0
+    """What kernels read and wrote in the device's memory."""
+
+    def frozen(self, profile: DeviceProfile) -> SimCounters:
+        """Return all that was counted, as it is now."""
+        link = 0.0 if profile.link_gb_s is None else self.transfer_bytes / (profile.link_gb_s * 1e9)
+        waits = self.host_syncs * profile.sync_us * 1e-6
+        kernels = sum(self.seconds.values())
+        return SimCounters(
+            calls=dict(self.calls),
+            fallbacks=dict(self.fallbacks),
+            fallback_bytes=dict(self.fallback_bytes),
+            host_syncs=self.host_syncs,
+            to_device=self.to_device,
+            to_device_bytes=self.to_device_bytes,
+            to_host=self.transfers - self.to_device,
+            to_host_bytes=self.transfer_bytes - self.to_device_bytes,
+            seconds=dict(self.seconds),
+            flops=self.flops,
+            moved_bytes=self.moved_bytes,
+            kernel_seconds=kernels,
+            sync_seconds=waits,
+            transfer_seconds=link,
+            total_seconds=kernels + waits + link,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SimCounters:
+    """What was counted up to one moment; see `Counters`. Times are simulated, from the open profile."""
+
+    calls: dict[str, int]
+    fallbacks: dict[str, int]
+    fallback_bytes: dict[str, int]
+    host_syncs: int
+    to_device: int
+    to_device_bytes: int
+    to_host: int
+    to_host_bytes: int
+    seconds: dict[str, float]
+    flops: int
+    moved_bytes: int
+    kernel_seconds: float
+    sync_seconds: float
+    transfer_seconds: float
+    total_seconds: float
 
 
 class SimState:
@@ -37,8 +91,13 @@ class SimState:
         self.counters = Counters()
         self.allocated_bytes = 0
         self.peak_bytes = 0
+        self.reserved_bytes = 0
+        """What a caching allocator would keep: it gives nothing back until it is asked to."""
+        self.peak_reserved_bytes = 0
         self.kernels: dict[str, Callable[..., Any]] = {}
         """The device's own kernels by overload; torch may have others registered over them."""
+        self.inside = 0
+        """How many kernels of somebody's own are running, one within the other: they count as a whole."""
         self._profile: DeviceProfile | None = None
         self._storages: dict[int, int] = {}
         # Reentrant: a storage may die, and come back here, while another one is being counted.
@@ -58,7 +117,15 @@ class SimState:
     def reset_counters(self) -> None:
         """Start counting anew."""
         self.counters = Counters()
-        self.peak_bytes = self.allocated_bytes
+        self.reset_peaks()
+
+    def reset_peaks(self) -> None:
+        """Let the peaks begin at what is in use now."""
+        self.peak_bytes, self.peak_reserved_bytes = self.allocated_bytes, self.reserved_bytes
+
+    def empty_cache(self) -> None:
+        """Give back what is reserved and not in use."""
+        self.reserved_bytes = self.allocated_bytes
 
     def allocated(self, raw: torch.Tensor) -> None:
         """Count the memory below a tensor, once for all its views, until its storage is gone.
@@ -78,6 +145,8 @@ class SimState:
             self._storages[key] = size
             self.allocated_bytes += size - (known or 0)
             self.peak_bytes = max(self.peak_bytes, self.allocated_bytes)
+            self.reserved_bytes = max(self.reserved_bytes, self.allocated_bytes)
+            self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
 
     def refuse_over_limit(self, size: int) -> None:
         """Raise torch.OutOfMemoryError if `size` more bytes do not fit."""
@@ -87,7 +156,8 @@ class SimState:
         if self.allocated_bytes + size > limit:
             raise torch.OutOfMemoryError(
                 f"sim out of memory. Tried to allocate {_figure(size)}. Device 0 has a total capacity of "
-                f"{_figure(limit)} of which {_figure(limit - self.allocated_bytes)} is free."
+                f"{_figure(limit)} of which {_figure(limit - self.allocated_bytes)} is free. "
+                f"{_figure(self.allocated_bytes)} is allocated, {_figure(self.peak_bytes)} at its peak."
             )
 
     def _released(self, key: int) -> None:

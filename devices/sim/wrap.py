@@ -47,8 +47,12 @@ def on_device(tensor: torch.Tensor) -> SimTensor:
     return SimTensor(tensor)
 
 
-def count_transfer(tensor: torch.Tensor, *, waits: bool = False) -> None:
+def count_transfer(tensor: torch.Tensor, *, to_host: bool, waits: bool = False) -> None:
     """Count one tensor on its way between host and device, and whether the host waits for it."""
     STATE.counters.host_syncs += waits
+    size = tensor.numel() * tensor.element_size()
     STATE.counters.transfers += 1
-    STATE.counters.transfer_bytes += tensor.numel() * tensor.element_size()
+    STATE.counters.transfer_bytes += size
+    if not to_host:
+        STATE.counters.to_device += 1
+        STATE.counters.to_device_bytes += size
