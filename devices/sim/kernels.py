@@ -13,7 +13,7 @@ import torch
 
 from day0.devices.leaves import HOST_SYNCS, is_metadata_view
 from day0.devices.profile import DeviceProfile
-from day0.devices.sim.own import OWN_KERNELS
+from day0.devices.sim.own import CLOSED_COMPOSITES, OWN_KERNELS
 from day0.devices.sim.refuse import refuse_index, refuse_lacks, refuse_mixed_devices, refuse_size
 from day0.devices.sim.state import STATE
 from day0.devices.sim.tensor import SimTensor, raw
@@ -46,7 +46,7 @@ def _granted(profile: DeviceProfile) -> Iterator[str]:
         if not name.startswith("aten::") or name in gone or name.partition(".")[0] in gone:
             continue
         on_cpu = torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
-        if on_cpu or name in OWN_KERNELS or is_metadata_view(name):
+        if on_cpu or name in OWN_KERNELS or name in CLOSED_COMPOSITES or is_metadata_view(name):
             yield name
 
 
