@@ -16,7 +16,7 @@ from day0.models.toy.model import ToyModel
 from day0.models.toy.tasks import IGNORED, Questions
 from day0.models.toy.training import RoundedExperts, TrainingCalls, first_weights
 
-RELATIVE = 2e-5
+RELATIVE = 2e-6
 """Of a loss. Every step feeds the rounding of the one before into Adam's quotients."""
 
 
@@ -90,7 +90,7 @@ def compare(steps: int) -> None:
     assert got.losses == pytest.approx(expected.losses, rel=RELATIVE)
     assert len(set(expected.losses)) == steps, "a loss that stays the same would show nothing"
     for name, value in expected.weights.items():
-        torch.testing.assert_close(got.weights[name], value, rtol=1e-3, atol=1e-4, msg=lambda text, n=name: f"{n}: {text}")
+        torch.testing.assert_close(got.weights[name], value, rtol=1e-4, atol=1e-5, msg=lambda text, n=name: f"{n}: {text}")
     assert not counters().fallbacks
     assert counters().calls["aten::mm"] > 100
 
