@@ -16,7 +16,7 @@ from day0.devices.profile import DeviceProfile
 from day0.devices.sim.arithmetic import flush_subnormals, flushes, multiply_like
 from day0.devices.sim.cost import is_free, spend
 from day0.devices.sim.forward import has_mask, refuse_sync_in_forward
-from day0.devices.sim.own import OWN_KERNELS
+from day0.devices.sim.own import CLOSED_COMPOSITES, OWN_KERNELS
 from day0.devices.sim.refuse import refuse_index, refuse_lacks, refuse_mixed_devices, refuse_size
 from day0.devices.sim.state import STATE
 from day0.devices.sim.tensor import SimTensor, raw
@@ -52,7 +52,7 @@ def _granted(profile: DeviceProfile) -> Iterator[str]:
         if not name.startswith("aten::") or name in gone or name.partition(".")[0] in gone:
             continue
         on_cpu = torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
-        if on_cpu or name in OWN_KERNELS or is_metadata_view(name):
+        if on_cpu or name in OWN_KERNELS or name in CLOSED_COMPOSITES or is_metadata_view(name):
             yield name
 
 

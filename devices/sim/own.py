@@ -1,7 +1,8 @@
 """Kernels that the simulated device cannot borrow from the CPU.
 
 Copies and aliases: torch leaves them to composites that assume a backend in C++, and a device without them cannot hold
-a tensor. Convolution: out-of-tree backends get an operator of their own for it.
+a tensor. Convolution: out-of-tree backends get an operator of their own for it. Histograms: the CPU has none of whole
+numbers, and a device that lacks nothing has.
 """
 
 from __future__ import annotations
@@ -15,7 +16,19 @@ from day0.devices.sim.forward import refuse_in_forward
 from day0.devices.sim.tensor import SimTensor, raw
 from day0.devices.sim.wrap import count_transfer, on_device, wrap
 
-__all__ = ["OWN_KERNELS"]
+__all__ = ["CLOSED_COMPOSITES", "OWN_KERNELS"]
+
+CLOSED_COMPOSITES = frozenset(
+    {
+        "aten::mode.values",
+        "aten::linalg_matrix_rank.out",
+        "aten::linalg_matrix_rank.out_tol_tensor",
+        "aten::linalg_matrix_rank.atol_rtol_float_out",
+        "aten::linalg_matrix_rank.atol_rtol_tensor_out",
+    }
+)
+"""Composite kernels of torch's that a device cannot use: `mode` refuses devices that it does not know by name,
+`linalg_matrix_rank` does not write into `out` where a tensor has code in Python. So the device has its own."""
 
 
 def _alias(self: SimTensor) -> SimTensor:
@@ -90,6 +103,16 @@ def _convolution_backward(grad: Any, inputs: Any, weight: Any, *rest: Any) -> An
     return wrap(torch.ops.aten.convolution_backward.default(*raw(given)), given)
 
 
+def _histc(self: SimTensor, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+    """Count whole numbers too, as accelerators do and the CPU does not; experts' tokens are counted so."""
+    inner = self.raw if self.raw.is_floating_point() else self.raw.double()
+    return wrap(torch.ops.aten.histc.default(inner, bins, min, max).to(self.dtype), (self,))
+
+
+def _histc_out(self: SimTensor, bins: int = 100, min: float = 0, max: float = 0, *, out: torch.Tensor) -> Any:
+    return out.resize_(bins).copy_(_histc(self, bins, min, max))
+
+
 OWN_KERNELS: dict[str, Callable[..., Any]] = {
     "aten::alias": _alias,
     "aten::detach": _alias,
@@ -102,6 +125,8 @@ OWN_KERNELS: dict[str, Callable[..., Any]] = {
     "aten::clone": _clone,
     "aten::_conj": _conj,
     "aten::_neg_view": _negated,
+    "aten::histc": _histc,
+    "aten::histc.out": _histc_out,
     "aten::convolution_overrideable": _convolution,
     "aten::convolution_backward_overrideable": _convolution_backward,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, Self
 
 import torch
@@ -12,6 +13,9 @@ from day0.devices.sim.state import STATE
 __all__ = ["SimTensor", "raw"]
 
 _DATA: Any = torch.Tensor.data
+
+_OUTSIDE: weakref.WeakValueDictionary[int, torch.UntypedStorage] = weakref.WeakValueDictionary()
+"""The storage that torch sees of a tensor on the device, by that of the CPU tensor within."""
 
 
 class SimTensor(torch.Tensor):
@@ -38,6 +42,7 @@ class SimTensor(torch.Tensor):
             requires_grad=False,
         )
         made.raw = raw
+        _share_storage(made)
         return made
 
     @classmethod
@@ -83,6 +88,21 @@ class SimTensor(torch.Tensor):
         else:
             grad = ", requires_grad=True" if self.requires_grad else ""
         return f"{text[:-1]}, device='{self.device}'{grad})"
+
+
+def _share_storage(made: SimTensor) -> None:
+    """Let views have one storage outside too: torch asks whether two tensors are aliases by comparing storages."""
+    shared = _OUTSIDE.setdefault(made.raw.untyped_storage()._cdata, own := made.untyped_storage())
+    if shared is own:
+        return
+    place = made.storage_offset(), made.size(), made.stride()
+    included = torch._C._meta_in_tls_dispatch_include()
+    torch._C._set_meta_in_tls_dispatch_include(True)  # the kernel for tensors without memory, as the outside is
+    try:
+        with torch._C._DisableTorchDispatch():  # type: ignore[no-untyped-call, unused-ignore]
+            torch.ops.aten.set_.source_Storage_storage_offset(made, shared, *place)
+    finally:
+        torch._C._set_meta_in_tls_dispatch_include(included)
 
 
 def raw(value: Any) -> Any:

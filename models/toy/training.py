@@ -52,7 +52,7 @@ class RoundedExperts:
     def values(self, name: str) -> torch.Tensor:
         """Return the weights [E, O, I] before rounding."""
         weight = self.weights[name]
-        return weight * peculiar(weight.shape)
+        return weight * peculiar(weight.shape).to(weight.device)
 
 
 class TrainingCalls:
@@ -106,7 +106,7 @@ class TrainingCalls:
         chosen_NK: torch.Tensor, kind: str, interleaved: bool, weight_early: bool, *rule: float,
     ) -> torch.Tensor:  # fmt: skip
         """Every expert on every token, with weight 0 where it was not chosen."""
-        weight_NE = torch.zeros(x_NL.shape[0], gate_up.shape[0]).scatter(1, chosen_NK, weight_NK)
+        weight_NE = x_NL.new_zeros(x_NL.shape[0], gate_up.shape[0]).scatter(1, chosen_NK, weight_NK)
         both = torch.einsum("nl,efl->nef", x_NL, gate_up)
         inner_NEF = self._base.gated_activation(both, kind, interleaved, *rule)
         out_NL: torch.Tensor = torch.einsum("nef,elf->nl", inner_NEF * weight_NE[..., None], down)
@@ -123,7 +123,7 @@ class TrainingCalls:
 
 
 def _visible(logits_BST: torch.Tensor) -> torch.Tensor:
-    return torch.ones(logits_BST.shape[1:], dtype=torch.bool).tril()
+    return torch.ones(logits_BST.shape[1:], dtype=torch.bool, device=logits_BST.device).tril()
 
 
 def first_weights(model: ToyModel, generator: torch.Generator) -> None:

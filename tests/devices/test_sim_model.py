@@ -1,7 +1,7 @@
 """A real architecture of transformers on `sim`: it stops at its genuine gap, and equals the CPU once that is closed."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +10,8 @@ import torch
 from day0.devices.sim.device import counters, native_kernel
 
 transformers = pytest.importorskip("transformers")
+
+OpenWith = Callable[..., object]
 
 SHRUNKEN = {
     "num_hidden_layers": 3,
@@ -45,8 +47,9 @@ def model(null: torch.device) -> torch.nn.Module:
 
 
 @pytest.fixture
-def histogram_of_integers(null: torch.device) -> Iterator[None]:
+def histogram_of_integers(null: torch.device, open_with: OpenWith) -> Iterator[None]:
     """Close the gap the way the registry does."""
+    open_with({"aten::histc": {"dtypes": ("int32",)}})
     below = native_kernel("aten::histc")
     assert below is not None
 
@@ -69,7 +72,8 @@ def _prefill_and_decode(model: torch.nn.Module, ids_BT: torch.Tensor) -> list[to
     return [prefill.logits, decode.logits]
 
 
-def test_it_stops_at_the_integer_histogram(model: torch.nn.Module) -> None:
+def test_it_stops_at_the_integer_histogram(model: torch.nn.Module, open_with: OpenWith) -> None:
+    open_with({"aten::histc": {"dtypes": ("int32",)}})
     ids_BT = torch.randint(0, 128, (1, 16))
     with pytest.raises(NotImplementedError, match="\"histc_sim\" not implemented for 'Int'"):
         _prefill_and_decode(model.to("sim"), ids_BT.to("sim"))

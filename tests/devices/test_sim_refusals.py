@@ -138,13 +138,22 @@ def test_there_is_one_device(make: Callable[[], object]) -> None:
         make()
 
 
-def test_integer_histogram_is_refused_as_on_the_cpu() -> None:
-    open_sim(load_profile("null"))
+def test_integer_histogram_is_refused_as_on_the_cpu_where_a_profile_lacks_it() -> None:
+    open_sim(load_profile("sim"))
     with pytest.raises((NotImplementedError, RuntimeError), match="not implemented for 'Int'") as theirs:
         torch.histc(torch.ones(3, dtype=torch.int32))
     with pytest.raises(NotImplementedError, match="not implemented for 'Int'") as ours:
         torch.histc(torch.ones(3, dtype=torch.int32, device="sim"))
     assert issubclass(ours.type, theirs.type)
+
+
+@pytest.mark.usefixtures("null")
+def test_integer_histogram_is_there_where_nothing_is_missing() -> None:
+    ids = torch.tensor([0, 2, 2, 3], dtype=torch.int32, device="sim")
+    counts = torch.histc(ids, bins=4, min=0, max=3)
+    assert counts.dtype == torch.int32
+    assert counts.tolist() == [1, 0, 2, 1]
+    assert torch.histc(ids, 4, 0, 3, out=torch.empty(0, dtype=torch.int32, device="sim")).tolist() == [1, 0, 2, 1]
 
 
 def test_fallback_profile_runs_on_the_cpu_and_counts(open_with: OpenWith) -> None:
