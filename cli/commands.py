@@ -20,7 +20,7 @@ from day0.playbook import Playbook
 from day0.records import Trace
 from day0.yamlfile import read_yaml, validate_yaml
 
-__all__ = ["report", "run", "stage", "status", "trace"]
+__all__ = ["device_faults", "device_list", "device_show", "report", "run", "stage", "status", "trace"]
 
 
 def trace(
@@ -68,8 +68,9 @@ def stage(
     fallback: str | None = None,
     replacements: bool | None = None,
     allow_unverified: bool = False,
+    plant: list[str] | None = None,
 ) -> int:
-    """One of the stages after trace, on a run folder."""
+    """One of the stages after trace, on a run folder. Faults are planted in this stage alone."""
     talk, folder = Talk(as_json=json), RunFolder(run)
     before = folder.read_plan()
     if before is None:
@@ -79,7 +80,16 @@ def stage(
     )
     if not plan.device:
         raise Day0Error(str(run), "no device was named yet", hint="add --device sim; see `day0 device list`")
-    session = Session(plan=plan, folder=folder, talk=talk, force=force, allow_unverified=allow_unverified)
+    session = Session(
+        plan=plan,
+        folder=folder,
+        talk=talk,
+        force=force,
+        allow_unverified=allow_unverified,
+        plants=tuple(plant or ()),
+        planted_stages=(name,),
+    )
+    session.refuse_bad_plants()
     return _single(next(one for one in STAGES if one.name == name), session, json=json)
 
 
@@ -111,6 +121,7 @@ def run(
     force: bool,
     dry_run: bool,
     json: bool,
+    plant: list[str],
 ) -> int:
     """`day0 run`: all stages, then the report, whatever happened."""
     talk = Talk(as_json=json)
@@ -119,7 +130,10 @@ def run(
     plan = override_plan(asked, device=device, load=load, replacements=replacements)
     folder = RunFolder(run or Path("runs") / plan.name)
     _refuse_other_model(folder, folder.read_plan(), plan, force=force)
-    session = Session(plan=plan, folder=folder, talk=talk, force=force, allow_unverified=allow_unverified)
+    session = Session(
+        plan=plan, folder=folder, talk=talk, force=force, allow_unverified=allow_unverified, plants=tuple(plant)
+    )
+    session.refuse_bad_plants()
     show.title(talk, plan, path, folder)
     if dry_run:
         return _dry_run(session)
@@ -247,4 +261,27 @@ def device_show(*, name: str, json: bool) -> int:
     print(
         jsonlib.dumps(value, indent=1) if json else yaml.safe_dump(value, sort_keys=False, allow_unicode=True), end=""
     )
+    return int(ExitCode.OK)
+
+
+def device_faults(*, json: bool) -> int:
+    """`day0 device faults`."""
+    from day0.devices.faults.load import load_faults
+
+    talk = Talk(as_json=json)
+    found = sorted(load_faults().values(), key=lambda one: (one.family, one.name))
+    show.faults(talk, found)
+    if json:
+        rows = [
+            {
+                "name": one.name,
+                "family": one.family,
+                "operators": list(one.operators),
+                "is_fault": one.is_fault,
+                "does": one.does,
+                "source": one.source.split(),
+            }
+            for one in found
+        ]
+        print(jsonlib.dumps(rows, indent=1))
     return int(ExitCode.OK)

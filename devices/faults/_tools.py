@@ -17,6 +17,7 @@ __all__ = [
     "arguments",
     "fault",
     "instead",
+    "run_unseen",
     "seeded",
     "shows",
     "with_arguments",
@@ -78,9 +79,22 @@ def instead(compute: Callable[[Arguments], Any]) -> Plant:
 
     def plant(original: Original, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = compute(arguments(original, args, kwargs))
-        return original(*args, **kwargs) if result is None else wrap(result, (*args, *kwargs.values()))
+        if result is None:
+            return original(*args, **kwargs)
+        if not original.func._schema.is_mutable:
+            run_unseen(original, args, kwargs)
+        return wrap(result, (*args, *kwargs.values()))
 
     return plant
+
+
+def run_unseen(original: Original, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Run the right kernel and throw its result away.
+
+    A wrong kernel runs too: were nothing called below, a replacement in its place would be caught for not having run,
+    and not for what it computes.
+    """
+    original(*args, **kwargs)
 
 
 def shows(

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from day0.devices.faults._fault import Fault
-from day0.devices.faults._tools import arguments, fault, seeded, shows
+from day0.devices.faults._tools import arguments, fault, run_unseen, seeded, shows
 from day0.devices.sim.planting import Original
 from day0.devices.sim.tensor import raw
 from day0.devices.sim.wrap import wrap
@@ -27,6 +27,7 @@ def _other_order_each_time(original: Original, args: tuple[Any, ...], kwargs: di
     first, second = given["mat1" if "mat1" in given else "self"], given["mat2"]
     if not first.is_floating_point():
         return original(*args, **kwargs)
+    run_unseen(original, args, kwargs)
     order = torch.randperm(first.shape[-1], generator=_generator(original))
     total: torch.Tensor = torch.zeros(*first.shape[:-1], second.shape[-1])
     for part in order.split(3):
@@ -42,6 +43,7 @@ def _other_stream(original: Original, args: tuple[Any, ...], kwargs: dict[str, A
     tensor, chance = given["input"], given["p"]
     if not given["train"] or chance in (0.0, 1.0):
         return original(*args, **kwargs)
+    run_unseen(original, args, kwargs)
     kept = torch.rand(tensor.shape, generator=_generator(original)) >= chance
     return wrap((torch.where(kept, tensor / (1.0 - chance), 0.0).to(tensor.dtype), kept), ())
 

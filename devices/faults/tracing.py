@@ -45,8 +45,8 @@ def _recent_when_replayed(original: Original, args: tuple[Any, ...], kwargs: dic
     key = (tuple(given["logits"].shape), given["topk"])
     again = key in original.memory
     original.memory[key] = True
-    result = _recent(given) if again else None
-    return original(*args, **kwargs) if result is None else wrap(result, ())
+    right, wrong = original(*args, **kwargs), _recent(given) if again else None
+    return right if wrong is None else wrap(wrong, ())
 
 
 def _replayed(original: Original, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -54,9 +54,9 @@ def _replayed(original: Original, args: tuple[Any, ...], kwargs: dict[str, Any])
     given = arguments(original, args, kwargs)
     key = tuple(tuple(one.shape) for one in given.values() if isinstance(one, torch.Tensor))
     calls = original.memory[key, "calls"] = original.memory.get((key, "calls"), 0) + 1
+    result = original(*args, **kwargs)
     if calls > 2:
         return wrap(tuple(one.clone() for one in original.memory[key]), ())
-    result = original(*args, **kwargs)
     original.memory[key] = tuple(one.clone() for one in raw(result))
     return result
 
