@@ -193,7 +193,7 @@ def test_no_name_plants_nothing(sim: torch.device) -> None:
 
 
 def test_two_threads_have_faults_of_their_own(sim: torch.device) -> None:
-    ready, seen = threading.Barrier(3), {}
+    ready, seen = threading.Barrier(3, timeout=60), {}
     row, column = torch.ones(1, 2, device=sim), torch.ones(2, 1, device=sim)
 
     def work(key: str, *names: str) -> None:
