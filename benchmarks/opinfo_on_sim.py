@@ -41,7 +41,9 @@ MODELS: dict[str, dict[str, object]] = {
 def main() -> None:
     """Run all samples, then ask which of the traced operators pass."""
     torch.set_num_threads(1)
-    names = {source: operators_of(open_model(ModelPlan(source=source, set=changes))) for source, changes in MODELS.items()}
+    names = {
+        source: operators_of(open_model(ModelPlan(source=source, set=changes))) for source, changes in MODELS.items()
+    }
     names["toy, references"] = operators_of(toy_of_references(), mode="real")
     open_sim(load_profile("null"))
     outcomes = [outcome for info in operator_samples() for outcome in run_operator(info, seconds=SECONDS)]

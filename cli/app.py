@@ -48,6 +48,10 @@ Replacements = Annotated[
 AllowUnverified = Annotated[
     bool, typer.Option("--allow-unverified", help="Enter with a lock whose numerics did not pass; is recorded.")
 ]
+Plant = Annotated[
+    list[str] | None,
+    typer.Option("--plant", help="Plant a fault on the simulated device; see `day0 device faults`.", metavar="NAME"),
+]
 DEFAULT_RUN = Path("runs/default")
 
 
@@ -140,23 +144,27 @@ def register(
 
 
 @app.command()
-def check(run: Run = DEFAULT_RUN, force: Force = False, json: Json = False) -> None:
+def check(run: Run = DEFAULT_RUN, plant: Plant = None, force: Force = False, json: Json = False) -> None:
     """Check the numerics of every traced signature on the device.
 
     Example: day0 check --run runs/v32
     """
-    _call("stage", name="check", run=run, force=force, json=json)
+    _call("stage", name="check", run=run, plant=plant or [], force=force, json=json)
 
 
 @app.command()
 def canary(
-    run: Run = DEFAULT_RUN, allow_unverified: AllowUnverified = False, force: Force = False, json: Json = False
+    run: Run = DEFAULT_RUN,
+    allow_unverified: AllowUnverified = False,
+    plant: Plant = None,
+    force: Force = False,
+    json: Json = False,
 ) -> None:
     """Run the model on the device, step by step wider, and stop at the first broken gate.
 
     Example: day0 canary --run runs/v32
     """
-    _call("stage", name="canary", run=run, allow_unverified=allow_unverified, force=force, json=json)
+    _call("stage", name="canary", run=run, allow_unverified=allow_unverified, plant=plant or [], force=force, json=json)
 
 
 @app.command("run")
@@ -167,6 +175,7 @@ def run_(
     with_: With = None,
     replacements: Replacements = None,
     allow_unverified: AllowUnverified = False,
+    plant: Plant = None,
     force: Force = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run and why, and end.")] = False,
     json: Json = False,
@@ -183,6 +192,7 @@ def run_(
         load=with_ or [],
         replacements=replacements,
         allow_unverified=allow_unverified,
+        plant=plant or [],
         force=force,
         dry_run=dry_run,
         json=json,
@@ -262,6 +272,15 @@ def device_probe(
         out=out,
         json=json,
     )
+
+
+@device_app.command("faults")
+def device_faults(json: Json = False) -> None:
+    """List the faults that can be planted on the simulated device, and the differences that are none.
+
+    Example: day0 check --run runs/toy-on-sim --plant rope_other_pairing
+    """
+    _call("device_faults", file="devices", json=json)
 
 
 @ops_app.command("list")

@@ -66,8 +66,9 @@ def stage(
     fallback: str | None = None,
     replacements: bool | None = None,
     allow_unverified: bool = False,
+    plant: list[str] | None = None,
 ) -> int:
-    """One of the stages after trace, on a run folder."""
+    """One of the stages after trace, on a run folder. Faults are planted in this stage alone."""
     talk, folder = Talk(as_json=json), RunFolder(run)
     before = folder.read_plan()
     if before is None:
@@ -77,7 +78,16 @@ def stage(
     )
     if not plan.device:
         raise Day0Error(str(run), "no device was named yet", hint="add --device sim; see `day0 device list`")
-    session = Session(plan=plan, folder=folder, talk=talk, force=force, allow_unverified=allow_unverified)
+    session = Session(
+        plan=plan,
+        folder=folder,
+        talk=talk,
+        force=force,
+        allow_unverified=allow_unverified,
+        plants=tuple(plant or ()),
+        planted_stages=(name,),
+    )
+    session.refuse_bad_plants()
     return _single(next(one for one in STAGES if one.name == name), session, json=json)
 
 
@@ -109,6 +119,7 @@ def run(
     force: bool,
     dry_run: bool,
     json: bool,
+    plant: list[str],
 ) -> int:
     """`day0 run`: all stages, then the report, whatever happened."""
     talk = Talk(as_json=json)
@@ -117,7 +128,10 @@ def run(
     plan = override_plan(asked, device=device, load=load, replacements=replacements)
     folder = RunFolder(run or Path("runs") / plan.name)
     _refuse_other_model(folder, folder.read_plan(), plan, force=force)
-    session = Session(plan=plan, folder=folder, talk=talk, force=force, allow_unverified=allow_unverified)
+    session = Session(
+        plan=plan, folder=folder, talk=talk, force=force, allow_unverified=allow_unverified, plants=tuple(plant)
+    )
+    session.refuse_bad_plants()
     show.title(talk, plan, path, folder)
     if dry_run:
         return _dry_run(session)

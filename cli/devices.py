@@ -1,4 +1,4 @@
-"""The commands about devices: list, show, schema, probe."""
+"""The commands about devices: list, show, schema, probe, faults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from day0.devices.profile import DeviceProfile
     from day0.records import Signature
 
-__all__ = ["device_list", "device_probe", "device_schema", "device_show"]
+__all__ = ["device_faults", "device_list", "device_probe", "device_schema", "device_show"]
 
 TOP = 40
 """Lines about what failed on the terminal; the profile holds all of them."""
@@ -37,6 +37,29 @@ def device_list(*, json: bool) -> int:
     show.profiles(talk, profiles)
     if json:
         print(jsonlib.dumps([profile.model_dump(mode="json") for profile in profiles], indent=1))
+    return int(ExitCode.OK)
+
+
+def device_faults(*, json: bool) -> int:
+    """`day0 device faults`."""
+    from day0.devices.faults.load import load_faults
+
+    talk = Talk(as_json=json)
+    found = sorted(load_faults().values(), key=lambda one: (one.family, one.name))
+    show.faults(talk, found)
+    if json:
+        rows = [
+            {
+                "name": one.name,
+                "family": one.family,
+                "operators": list(one.operators),
+                "is_fault": one.is_fault,
+                "does": one.does,
+                "source": one.source.split(),
+            }
+            for one in found
+        ]
+        print(jsonlib.dumps(rows, indent=1))
     return int(ExitCode.OK)
 
 

@@ -60,7 +60,9 @@ def make_numerics(session: Session) -> NumericsReport:
     trace, lock = session.folder.need(Trace).record, session.folder.need(Lock).record
     plan, device = session.plan.check, session.device
     cases = list(plan_cases(trace, plan))
-    key = hash_json([body_hash(trace), body_hash(lock), session.hash_of("device"), session.hash_of("cases")])
+    inputs = [body_hash(trace), body_hash(lock), session.hash_of("device"), session.hash_of("cases")]
+    # Cases that passed on a device without a fault say nothing about one with it, and the other way round.
+    key = hash_json([*inputs, *session.plants_in("check")])
     results: list[CaseResult] = []
     with (
         _threads_for(trace),

@@ -30,6 +30,12 @@ def write_report(folder: RunFolder, name: str) -> Path:
     return target / "report.html"
 
 
+def _planted(found: dict[type[Record], Envelope[Any] | None]) -> dict[str, str]:
+    """Say first of all what was planted: such a run says nothing about a device."""
+    planted = {FILES[kind][0]: one.environment.get("planted") for kind, one in found.items() if one is not None}
+    return {f"faults planted in {stage}": names for stage, names in planted.items() if names}
+
+
 def read_bundle(folder: RunFolder, name: str) -> Bundle:
     """Read all records that are there. Raises Day0Error where even the trace is missing, or one is damaged."""
     trace = folder.need(Trace)
@@ -50,6 +56,6 @@ def read_bundle(folder: RunFolder, name: str) -> Bundle:
         lock=lock.record if lock else None,
         numerics=numerics.record if numerics else None,
         canary=canary.record if canary else None,
-        environment={**environment(), **trace.environment},
+        environment={**environment(), **trace.environment, **_planted(found)},
         hashes={FILES[kind][1]: one.digest for kind, one in found.items() if one is not None},
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import metadata
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from day0 import __version__
 from day0.cli.rundir import RunFolder
 from day0.cli.talk import Talk
+from day0.errors import Day0Error
 from day0.hashing import hash_json
 from day0.playbook import Playbook
 
@@ -22,7 +24,10 @@ if TYPE_CHECKING:
     from day0.implementation import Implementation
     from day0.models.spec import ModelSpec
 
-__all__ = ["Session", "environment"]
+__all__ = ["PLANTED_STAGES", "Session", "environment"]
+
+PLANTED_STAGES = ("check", "canary")
+"""Stages that run on the device, where faults can be planted."""
 
 
 def environment() -> dict[str, str]:
@@ -46,6 +51,37 @@ class Session:
     force: bool = False
     allow_unverified: bool = False
     environment: dict[str, str] = field(default_factory=environment)
+    plants: tuple[str, ...] = ()
+    """Faults to plant on the simulated device."""
+    planted_stages: tuple[str, ...] = PLANTED_STAGES
+    """In which stages."""
+
+    def plants_in(self, stage: str) -> tuple[str, ...]:
+        """Return the faults that are planted in a stage; there they are inputs like any other."""
+        return tuple(dict.fromkeys(self.plants)) if stage in self.planted_stages else ()
+
+    def planting(self, stage: str) -> AbstractContextManager[object]:
+        """Plant what belongs into a stage while this lasts."""
+        names = self.plants_in(stage)
+        if not names:
+            return nullcontext()
+        from day0.devices.faults.load import planted
+
+        return planted(*names)
+
+    def refuse_bad_plants(self) -> None:
+        """Raise Day0Error for a fault that does not exist, and for a device that is not simulated."""
+        if not self.plants:
+            return
+        from day0.devices.faults.load import find_faults
+
+        find_faults(self.plants)
+        if self.profile.torch_device != "sim":
+            raise Day0Error(
+                "--plant",
+                f"faults are planted on the simulated device, and {self.profile.name} is torch's '{self.profile.torch_device}'",
+                hint="take a profile of the simulated device, such as --device null",
+            )
 
     @cached_property
     def spec(self) -> ModelSpec:

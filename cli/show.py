@@ -19,9 +19,10 @@ from day0.playbook import Playbook
 from day0.records import CanaryReport, Inventory, InventoryEntry, Lock, NumericsReport, Record, StageResult, Trace
 
 if TYPE_CHECKING:
+    from day0.devices.faults._fault import Fault
     from day0.devices.profile import DeviceProfile
 
-__all__ = ["cost", "ending", "not_run", "outcome", "planned", "profiles", "record", "title"]
+__all__ = ["cost", "ending", "faults", "not_run", "outcome", "planned", "profiles", "record", "title"]
 
 TOP = 15
 """Rows of a table on the terminal; the record holds all of them."""
@@ -210,3 +211,17 @@ def profiles(talk: Talk, found: Sequence[DeviceProfile]) -> None:
     for profile in found:
         table.add_row(profile.name, profile.torch_device, str(len(profile.lacks)), _safe(profile.title))
     talk.out.print(table)
+
+
+def faults(talk: Talk, found: Sequence[Fault]) -> None:
+    """The planted faults, families together: what each does, its operators and its source."""
+    family = ""
+    for one in found:
+        if one.family != family:
+            family = one.family
+            talk.say(f"\n[bold]{family}[/bold]")
+        mark = "" if one.is_fault else " [green](legitimate)[/green]"
+        talk.out.print(f"  {one.name}{mark}: {_safe(one.does)}", soft_wrap=True)
+        talk.out.print(f"    [dim]{_safe(' '.join(one.operators))}; {_safe(one.source)}[/dim]", soft_wrap=True)
+    wrong = sum(one.is_fault for one in found)
+    talk.say(f"\n{wrong} faults and {len(found) - wrong} legitimate differences; plant with --plant NAME")

@@ -10,6 +10,7 @@ from day0.cli.rundir import Freshness
 from day0.cli.session import Session
 from day0.cli.talk import stopwatch
 from day0.codec import body_hash
+from day0.hashing import hash_json
 from day0.records import CanaryReport, Inventory, Lock, NumericsReport, Record, Trace
 
 __all__ = ["STAGES", "Outcome", "Stage", "inputs_of", "perform", "refresh"]
@@ -116,9 +117,11 @@ def perform(stage: Stage, session: Session, *, force: bool = False) -> Outcome:
         if record is None:
             # Records name our operators; torch has to know them even if no model of ours was built.
             _call("day0.reference_ops.torch_ops:register_operators")()
-            record = _call(stage.make)(session)
-            session.folder.write(record, inputs=inputs, environment=session.environment)
+            with session.planting(stage.name):
+                record = _call(stage.make)(session)
+            session.folder.write(record, inputs=inputs, environment={**session.environment, **_planted(stage, session)})
     passed, summary, problems = verdict(record)
+    summary = "; ".join([summary, *(f"planted: {names}" for names in _planted(stage, session).values())])
     return Outcome(
         stage=stage.name,
         record=record,
@@ -134,7 +137,14 @@ def inputs_of(stage: Stage, session: Session) -> dict[str, str]:
     """Return the hashes of everything a stage depends on, by name."""
     names = {kind: name for name, kind in ((one.name, one.record) for one in STAGES)}
     records = {names[kind]: body_hash(session.folder.need(kind).record) for kind in stage.reads}
-    return {**records, **{name: session.hash_of(name) for name in stage.depends}}
+    # Only where there are any: a real run and a planted one are never taken for each other.
+    plants = {"planted": hash_json(session.plants_in(stage.name))} if session.plants_in(stage.name) else {}
+    return {**records, **{name: session.hash_of(name) for name in stage.depends}, **plants}
+
+
+def _planted(stage: Stage, session: Session) -> dict[str, str]:
+    names = session.plants_in(stage.name)
+    return {"planted": ", ".join(names)} if names else {}
 
 
 def _call(path: str) -> Callable[..., Any]:

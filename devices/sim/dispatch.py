@@ -17,6 +17,7 @@ import torch
 from day0.devices.leaves import composite_key, composite_kind
 from day0.devices.numbers import numbers_as_tensors
 from day0.devices.sim.cost import run_as_one
+from day0.devices.sim.planting import PLANTED, run_planted
 from day0.devices.sim.state import STATE
 
 __all__ = ["dispatch"]
@@ -29,9 +30,16 @@ _OWN_PLACE = f"registered at {Path(__file__).with_name('kernels.py')}:"
 
 
 def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run an operator the way torch's dispatcher would for this backend."""
+    """Run an operator the way torch's dispatcher would for this backend, through the faults that are planted on it."""
+    STATE.counters.calls[func.name()] += 1
+    planted = PLANTED.get()
+    if planted is not None:
+        return run_planted(planted, func, args, kwargs, _dispatch)
+    return _dispatch(func, args, kwargs)
+
+
+def _dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     name = func.name()
-    STATE.counters.calls[name] += 1
     args = numbers_as_tensors(func, args)
     if _HAS_KERNEL(name, "PrivateUse1"):
         native = STATE.kernels.get(name)

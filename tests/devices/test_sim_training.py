@@ -66,9 +66,7 @@ def moved(questions: Questions, device: str) -> Questions:
     )
 
 
-def learn(
-    model: ToyModel, calls: TrainingCalls, optimiser: torch.optim.Optimizer, lesson: list[Questions]
-) -> float:
+def learn(model: ToyModel, calls: TrainingCalls, optimiser: torch.optim.Optimizer, lesson: list[Questions]) -> float:
     """Take one step; return the loss before it."""
     optimiser.zero_grad()
     calls.index_losses.clear()
@@ -90,7 +88,9 @@ def compare(steps: int) -> None:
     assert got.losses == pytest.approx(expected.losses, rel=RELATIVE)
     assert len(set(expected.losses)) == steps, "a loss that stays the same would show nothing"
     for name, value in expected.weights.items():
-        torch.testing.assert_close(got.weights[name], value, rtol=1e-4, atol=1e-5, msg=lambda text, n=name: f"{n}: {text}")
+        torch.testing.assert_close(
+            got.weights[name], value, rtol=1e-4, atol=1e-5, msg=lambda text, n=name: f"{n}: {text}"
+        )
     assert not counters().fallbacks
     assert counters().calls["aten::mm"] > 100
 
