@@ -6,6 +6,7 @@ keyword arguments. `sim` borrows the CPU's kernels, so nothing may differ but fo
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -30,7 +31,16 @@ Status = Literal["agrees", "differs", "refused", "not_run"]
 DTYPES = (torch.float32, torch.int64, torch.bool, torch.bfloat16)
 
 _FRESH = frozenset(
-    "empty empty_like empty_permuted empty_strided new_empty new_empty_strided resize_ resize_as_".split()
+    [
+        "empty",
+        "empty_like",
+        "empty_permuted",
+        "empty_strided",
+        "new_empty",
+        "new_empty_strided",
+        "resize_",
+        "resize_as_",
+    ]
 )
 """What they return has no values yet."""
 
@@ -291,9 +301,13 @@ def _difference(got: Any, expected: Any, *, values: bool, strides: bool) -> str:
     return ""
 
 
+def _both_nan(got: Any, expected: Any) -> bool:
+    return isinstance(got, float) and isinstance(expected, float) and math.isnan(got) and math.isnan(expected)
+
+
 def _difference_of(got: Any, expected: Any, *, values: bool, strides: bool) -> str:
     if not isinstance(expected, torch.Tensor):
-        same = got == expected or (got != got and expected != expected) or isinstance(expected, torch.device)
+        same = got == expected or _both_nan(got, expected) or isinstance(expected, torch.device)
         return "" if same else f"result {got!r}, expected {expected!r}"
     if not isinstance(got, torch.Tensor):
         return f"result is a {type(got).__name__}, expected a tensor"

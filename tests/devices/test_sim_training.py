@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pytest
 import torch
@@ -88,9 +89,7 @@ def compare(steps: int) -> None:
     assert got.losses == pytest.approx(expected.losses, rel=RELATIVE)
     assert len(set(expected.losses)) == steps, "a loss that stays the same would show nothing"
     for name, value in expected.weights.items():
-        torch.testing.assert_close(
-            got.weights[name], value, rtol=1e-4, atol=1e-5, msg=lambda text, n=name: f"{n}: {text}"
-        )
+        torch.testing.assert_close(got.weights[name], value, rtol=1e-4, atol=1e-5, msg=partial("{}: {}".format, name))
     assert not counters().fallbacks
     assert counters().calls["aten::mm"] > 100
 
