@@ -239,7 +239,10 @@ def device_schema() -> None:
 def device_probe(
     device: Annotated[str, typer.Option("--device", help="Profile, YAML file or torch device.", metavar="NAME")],
     trace: Annotated[
-        Path | None, typer.Option(help="trace.json or run folder with the calls to try; else the toy's.")
+        list[Path] | None,
+        typer.Option(
+            help="trace.json or run folder with the calls to try, more than once if you like; else the toy's."
+        ),
     ] = None,
     suite: Annotated[
         bool, typer.Option("--suite/--no-suite", help="Try the built-in suite of ordinary operators too.")
@@ -263,7 +266,7 @@ def device_probe(
         "device_probe",
         file="devices",
         device=device,
-        trace=trace,
+        traces=trace or [],
         suite=suite,
         imports=imports or [],
         timeout=timeout,

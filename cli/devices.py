@@ -86,7 +86,7 @@ def device_schema() -> int:
 def device_probe(
     *,
     device: str,
-    trace: Path | None,
+    traces: list[Path],
     suite: bool,
     imports: list[str],
     timeout: float,
@@ -110,7 +110,7 @@ def device_probe(
         rates=rates and base.torch_device != "sim",
     )
     with talk.busy("probe"):
-        signatures = _signatures(talk, trace, suite=suite)
+        signatures = _signatures(talk, traces, suite=suite)
         found = probe(base, signatures, options, lambda text, done, total: talk.progress(text, done, total))
     made = probed_profile(base, found, date=datetime.now(UTC).date().isoformat())
     write_atomically(path, profile_yaml(made))
@@ -130,14 +130,14 @@ def _base(device: str, imports: list[str]) -> DeviceProfile:
     return undescribed(device, tuple(imports)) or load_profile(device)
 
 
-def _signatures(talk: Talk, trace: Path | None, *, suite: bool) -> list[Signature]:
+def _signatures(talk: Talk, traces: list[Path], *, suite: bool) -> list[Signature]:
     from day0.devices.probe_suite import suite as built_in
     from day0.reference_ops.signatures import signature_id
     from day0.reference_ops.torch_ops import register_operators
 
     register_operators()
     talk.progress("reading the calls to try")
-    signatures = _traced(trace) if trace is not None else _toy(talk)
+    signatures = [one for trace in traces for one in _traced(trace)] or _toy(talk)
     signatures += built_in() if suite else ()
     return list({signature_id(one): one for one in signatures}.values())
 

@@ -12,6 +12,7 @@ import importlib.util
 import json
 import os
 import platform
+import re
 import resource
 import sys
 from multiprocessing.connection import Connection
@@ -123,8 +124,8 @@ def _driver(kind: str) -> str:
     if kind != "cuda":
         return ""
     said = Path("/proc/driver/nvidia/version")
-    first = said.read_text(encoding="utf-8").splitlines()[0] if said.is_file() else ""
-    return f"{first}; CUDA runtime {torch.version.cuda}".removeprefix("; ")
+    found = re.search(r"\d+\.[\d.]+", said.read_text(encoding="utf-8")) if said.is_file() else None
+    return f"NVIDIA driver {found.group() if found else 'unknown'}, CUDA runtime {torch.version.cuda}"
 
 
 def _answer(question: dict[str, Any], device: Any, max_bytes: int) -> dict[str, Any]:

@@ -99,7 +99,8 @@ def _run_stage(stage: Stage, context: CanaryContext) -> StageResult:
     except USER_ERRORS as error:
         first = (str(error).strip().splitlines() or [""])[0][:300]
         measured = Measured(metrics={}, failure=f"{type(error).__name__}: {first}")
-    spent = {name: value - counted.get(name, 0.0) for name, value in device_counts(context.device).items()}
+    # Simulated time has picoseconds; what is below comes from the subtraction.
+    spent = {name: round(value - counted.get(name, 0.0), 12) for name, value in device_counts(context.device).items()}
     gates = judge_gates(stage.gates, measured.metrics) if not measured.failure else ()
     reason = measured.failure or _first_failure(gates, measured)
     receipts = tuple(

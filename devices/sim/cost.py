@@ -37,7 +37,7 @@ def spend(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any)
     counters.moved_bytes += moved
     counters.flops += flops
     seconds = roofline(STATE.profile, moved, flops, _compute_dtype(args, kwargs))
-    counters.seconds[name] = counters.seconds.get(name, 0.0) + seconds
+    counters.picoseconds[name] += round(seconds * 1e12)
 
 
 def roofline(profile: DeviceProfile, moved: int, flops: int, dtype: str) -> float:

@@ -33,8 +33,9 @@ class Counters:
     to_device: int = 0
     """Transfers from the host; the others went to it."""
     to_device_bytes: int = 0
-    seconds: dict[str, float] = field(default_factory=dict)
-    """Simulated time of the device's own kernels, by operator."""
+    picoseconds: Counter[str] = field(default_factory=Counter)
+    """Simulated time of the device's own kernels, by operator. Whole numbers: a sum of floats would depend on what ran
+    before, and the same stage would show another time after a restart."""
     flops: int = 0
     moved_bytes: int = 0
     """What kernels read and wrote in the device's memory."""
@@ -43,7 +44,7 @@ class Counters:
         """Return all that was counted, as it is now."""
         link = 0.0 if profile.link_gb_s is None else self.transfer_bytes / (profile.link_gb_s * 1e9)
         waits = self.host_syncs * profile.sync_us * 1e-6
-        kernels = sum(self.seconds.values())
+        kernels = self.picoseconds.total() * 1e-12
         return SimCounters(
             calls=dict(self.calls),
             fallbacks=dict(self.fallbacks),
@@ -53,7 +54,7 @@ class Counters:
             to_device_bytes=self.to_device_bytes,
             to_host=self.transfers - self.to_device,
             to_host_bytes=self.transfer_bytes - self.to_device_bytes,
-            seconds=dict(self.seconds),
+            seconds={name: value * 1e-12 for name, value in self.picoseconds.items()},
             flops=self.flops,
             moved_bytes=self.moved_bytes,
             kernel_seconds=kernels,

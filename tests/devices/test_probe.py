@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from day0.devices.probe import Probed, ProbeOptions, probe
@@ -11,7 +12,8 @@ from day0.devices.probe_suite import suite
 from day0.devices.profile import DeviceProfile, load_profile
 from day0.devices.support import call_text, supports
 from day0.errors import Day0Error
-from day0.reference_ops.signatures import resolve, shapes_text, signature_id
+from day0.records import Signature
+from day0.reference_ops.signatures import describe, resolve, shapes_text, signature_id
 
 PLANTED = str(Path(__file__).with_name("planted.py"))
 DATE = "2026-01-01"
@@ -29,12 +31,17 @@ def sim() -> DeviceProfile:
     return _probed("sim")[0]
 
 
+def _topk(*, ordered: bool) -> Signature:
+    return describe("aten::topk", (torch.zeros(4, 8), 3, 1, True, ordered), {})
+
+
 @pytest.fixture(scope="module")
 def planted() -> tuple[DeviceProfile, Probed]:
     base = load_profile("null")
     names = ("tanh", "sin", "cos", "exp", "erf", "sinh", "neg")
     calls = [one for one in suite() if one.op.removeprefix("aten::") in names]
     calls = [one for one in calls if "bfloat16[4, 8]" in shapes_text(one) or "neg" in one.op]
+    calls += [_topk(ordered=True), _topk(ordered=False)]
     found = probe(base, calls, ProbeOptions(imports=(PLANTED,), timeout_s=2, rates=False))
     return probed_profile(base, found, date=DATE), found
 
@@ -122,6 +129,12 @@ def test_the_worker_is_replaced_and_others_are_not_blamed(planted: tuple[DeviceP
     assert all(one.result.status == "ran" for one in found.calls if one.signature.op == "aten::neg")
     assert "aten::neg" not in made.lacks
     assert call_text(("int64",), (2,)) in made.operators["aten::neg"].ran
+
+
+def test_order_counts_where_it_was_asked_for(planted: tuple[DeviceProfile, Probed]) -> None:
+    ordered, free = (one.result for one in planted[1].calls if one.signature.op == "aten::topk")
+    assert ordered.status == "wrong"
+    assert free.status == "ran"
 
 
 def test_nothing_is_left_behind(planted: tuple[DeviceProfile, Probed]) -> None:
