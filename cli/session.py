@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import torch
 
     from day0.devices.profile import DeviceProfile
+    from day0.devices.sim.planting import Planting
     from day0.implementation import Implementation
     from day0.models.spec import ModelSpec
 
@@ -60,11 +61,11 @@ class Session:
         """Return the faults that are planted in a stage; there they are inputs like any other."""
         return tuple(dict.fromkeys(self.plants)) if stage in self.planted_stages else ()
 
-    def planting(self, stage: str) -> AbstractContextManager[object]:
+    def planting(self, stage: str) -> AbstractContextManager[tuple[Planting, ...]]:
         """Plant what belongs into a stage while this lasts."""
         names = self.plants_in(stage)
         if not names:
-            return nullcontext()
+            return nullcontext(())
         from day0.devices.faults.load import planted
 
         return planted(*names)

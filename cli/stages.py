@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from day0.cli.rundir import Freshness
 from day0.cli.session import Session
@@ -12,6 +12,9 @@ from day0.cli.talk import stopwatch
 from day0.codec import body_hash
 from day0.hashing import hash_json
 from day0.records import CanaryReport, Inventory, Lock, NumericsReport, Record, Trace
+
+if TYPE_CHECKING:
+    from day0.devices.sim.planting import Planting
 
 __all__ = ["STAGES", "Outcome", "Stage", "inputs_of", "perform", "refresh"]
 
@@ -117,11 +120,12 @@ def perform(stage: Stage, session: Session, *, force: bool = False) -> Outcome:
         if record is None:
             # Records name our operators; torch has to know them even if no model of ours was built.
             _call("day0.reference_ops.torch_ops:register_operators")()
-            with session.planting(stage.name):
+            with session.planting(stage.name) as plantings:
                 record = _call(stage.make)(session)
-            session.folder.write(record, inputs=inputs, environment={**session.environment, **_planted(stage, session)})
+            session.folder.write(record, inputs=inputs, environment={**session.environment, **_planted(plantings)})
     passed, summary, problems = verdict(record)
-    summary = "; ".join([summary, *(f"planted: {names}" for names in _planted(stage, session).values())])
+    planted = session.folder.need(stage.record).environment.get("planted")
+    summary = f"{summary}; planted: {planted}" if planted else summary
     return Outcome(
         stage=stage.name,
         record=record,
@@ -142,8 +146,9 @@ def inputs_of(stage: Stage, session: Session) -> dict[str, str]:
     return {**records, **{name: session.hash_of(name) for name in stage.depends}, **plants}
 
 
-def _planted(stage: Stage, session: Session) -> dict[str, str]:
-    names = session.plants_in(stage.name)
+def _planted(plantings: tuple[Planting, ...]) -> dict[str, str]:
+    """Return what the record says of planted faults; that one was never reached explains why nobody caught it."""
+    names = [one.name if one.reached else f"{one.name} (its operators were never called)" for one in plantings]
     return {"planted": ", ".join(names)} if names else {}
 
 

@@ -47,16 +47,16 @@ def find_faults(names: tuple[str, ...]) -> tuple[Fault, ...]:
 
 
 @contextmanager
-def planted(*names: str) -> Iterator[tuple[Fault, ...]]:
+def planted(*names: str) -> Iterator[tuple[Planting, ...]]:
     """Switch faults of the simulated device on, in this context, besides those that are on already.
 
     On one operator, the fault that was named first stands outermost: its kernel calls the next. Other threads do not
-    see it. Raises Day0Error for an unknown name, before anything is switched on.
+    see it. What is yielded counts the calls that reached each of them. Raises Day0Error for an unknown name, before anything is switched on.
     """
     found = find_faults(names)
     standing = dict(PLANTED.get() or {})
-    for one in reversed(found):
-        planting = Planting(name=one.name, plant=one.plant)
+    plantings = tuple(Planting(name=one.name, plant=one.plant) for one in found)
+    for one, planting in zip(reversed(found), reversed(plantings), strict=True):
         for operator in one.operators:
             standing[operator] = (planting, *standing.get(operator, ()))
     # Nothing planted stays nothing: the device then asks no further.
@@ -64,6 +64,6 @@ def planted(*names: str) -> Iterator[tuple[Fault, ...]]:
     try:
         # The threads of autograd know no context: backward passes run in this one.
         with torch.autograd.set_multithreading_enabled(False) if found else nullcontext():
-            yield found
+            yield plantings
     finally:
         PLANTED.reset(token)

@@ -5,6 +5,7 @@ The faults themselves are in `day0.devices.faults`. A call costs one look at a c
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -44,6 +45,8 @@ class Planting:
     name: str
     plant: Plant
     memory: dict[Any, Any] = field(default_factory=dict)
+    reached: Counter[str] = field(default_factory=Counter)
+    """How often it stood in a call, by operator. One that was never reached shows nothing about who looked for it."""
 
 
 Plantings = Mapping[str, tuple[Planting, ...]]
@@ -85,6 +88,7 @@ def _run_all(
     if not standing:
         return run(func, args, kwargs)
     first, rest = standing[0], standing[1:]
+    first.reached[func.name()] += 1
 
     def below(inner: tuple[Any, ...], named: dict[str, Any]) -> Any:
         return _run_all(rest, func, inner, named, run)

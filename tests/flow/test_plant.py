@@ -50,7 +50,7 @@ def test_three_planted_faults_are_caught_and_their_operators_named(folder: Path)
 def test_a_planted_run_says_so_and_goes_stale_with_the_plant(folder: Path) -> None:
     assert run_day0("check", "--run", folder, "--plant", "cumprod_missing", cwd=folder).returncode == 0
     planted = _record(folder)
-    assert planted["environment"]["planted"] == "cumprod_missing"
+    assert planted["environment"]["planted"] == "cumprod_missing (its operators were never called)"
     again = run_day0("check", "--run", folder, "--plant", "cumprod_missing", cwd=folder)
     assert "kept: its inputs are unchanged" in again.stdout
     assert "planted: cumprod_missing" in again.stdout
