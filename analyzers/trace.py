@@ -158,4 +158,5 @@ def _trace(spec: ModelSpec, phases: tuple[Phase, ...], attempt: _Attempt, mode: 
             for phase in phases
         ),
         entries=attempt.recorder.entries(),
+        calls=attempt.recorder.call_entries(),
     )
