@@ -6,12 +6,12 @@ given.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
 from torch import nn
-from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -54,6 +54,8 @@ class Recorder(TorchDispatchMode):
         self.last_module = ("", "")
         """Where the latest call was made: on an error the stack is already unwound."""
         self._stats = stats
+        # None where nobody loaded it, and then nothing is sharded.
+        self._sharded = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
         self._rows: dict[Any, OpRow] = {}
         self._functions = _FunctionWatch(self)
         self.below: list[OpRow] | None = None
@@ -71,7 +73,7 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if DTensor in types:
+        if self._sharded in types:
             return NotImplemented  # it turns the call into those of this rank, which come here again
         kwargs = kwargs or {}
         if not self.recording:

@@ -6,8 +6,9 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import flop_registry
 
+from day0.analyzers.recording.flops import torch_flops
+from day0.analyzers.recording.moved import moved_bytes, size_in_bytes
 from day0.devices.leaves import is_metadata_view
 from day0.records import Collective
 from day0.reference_ops._spec import Operator
@@ -31,26 +32,21 @@ def count_flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result
     contract = contract_of(func)
     if contract is not None and contract.flops is not None:
         return int(contract.flops(*args, **kwargs))
-    count = flop_registry.get(func._overloadpacket)
-    return int(count(*args, **kwargs, out_val=result)) if count else 0
+    return torch_flops(func, args, kwargs, result)
 
 
 def count_bytes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], results: Any) -> int:
-    """Count what has to move: as the contract says, else each argument and each result once; views move nothing."""
+    """Count what has to move: as the contract says, else what the operator reads and writes; views move nothing."""
     name = func.name()
     if is_collective(name):
         # Results of the in-place ones are the arguments again.
-        return sum(_bytes(tensor) for tensor in tensors_in((args, kwargs))) if not _is_silent(name) else 0
+        return sum(size_in_bytes(tensor) for tensor in tensors_in((args, kwargs))) if not _is_silent(name) else 0
     if func.is_view or is_metadata_view(name):
         return 0
     contract = contract_of(func)
     if contract is not None and contract.bytes is not None:
         return int(contract.bytes(*args, **kwargs))
-    return sum(_bytes(tensor) for tensor in tensors_in((args, kwargs, results)))
-
-
-def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+    return moved_bytes(name, args, kwargs, results)
 
 
 def is_collective(op: str) -> bool:
@@ -69,7 +65,7 @@ def collective(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coll
         return None
     kind = _kind(op)
     ranks = _ranks(args, kwargs)
-    given = sum(_bytes(tensor) for tensor in tensors_in(_inputs(func, args)))
+    given = sum(size_in_bytes(tensor) for tensor in tensors_in(_inputs(func, args)))
     return Collective(kind=kind, ranks=ranks, bytes=given, wire_bytes=_wire_bytes(kind, given, ranks))
 
 

@@ -14,6 +14,7 @@ _MASKS = (torch.bool, torch.uint8)
 _INDEXING = frozenset(
     {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index"}
 )
+"""With a mask among the indices they look for its true entries."""
 _COUNTING = frozenset({"aten::bincount", "aten::unique_dim_consecutive", "aten::masked_scatter_backward"})
 
 
@@ -28,7 +29,10 @@ def host_waits(op: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: A
         return True
     if name in _INDEXING:
         indices = args[1] if len(args) > 1 else kwargs.get("indices", ())
-        return any(isinstance(one, torch.Tensor) and one.dtype in _MASKS for one in indices)
+        masks = [one for one in indices if isinstance(one, torch.Tensor) and one.dtype in _MASKS]
+        # One value everywhere under a mask is a masked fill, which needs no count.
+        fills = "put" in name and len(args) > 2 and len(masks) == 1 and args[2].numel() == 1
+        return bool(masks) and not fills
     if op == "aten::repeat_interleave.Tensor":
         return kwargs.get("output_size") is None
     if name in ("aten::_to_copy", "aten::copy_"):
