@@ -16,7 +16,9 @@ from day0.analyzers.recorder import Recorder
 from day0.analyzers.recording.memo import recipe_of
 from day0.analyzers.trace import trace_model
 from day0.errors import Day0Error
+from day0.models.source import open_model
 from day0.models.workload import Phase
+from day0.playbook import ModelPlan
 from day0.records import CallEntry, Trace, TraceEntry
 from tests.analyzers.small import small_spec
 
@@ -271,6 +273,22 @@ def test_flops_are_those_of_torchs_counter(bias: bool) -> None:
     ours = sum(entry.flops * sum(entry.counts.values()) for entry in recorder.entries())
     assert ours == counter.get_total_flops() > 0
     assert ours == sum(one.flops * sum(one.counts.values()) for one in recorder.call_entries())
+
+
+def test_a_layer_of_deepseek_v32_costs_what_one_counts_by_hand() -> None:
+    pytest.importorskip("transformers")
+    spec = open_model(ModelPlan(source="hf:deepseek_v32", set={"num_hidden_layers": 1, "mlp_layer_types": ["sparse"]}))
+    trace = trace_model(spec, (Phase(name="prefill", batch=1, tokens=64, context=0, reason="test"),), mode="meta")
+    tokens, hidden, heads, query, latent = 64, 7168, 128, 1536, 512
+    attention = (
+        hidden * query + query * heads * 192 + hidden * (latent + 64) + latent * heads * 256 + heads * 128 * hidden
+    )
+    indexer = query * 64 * 128 + hidden * 128 + hidden * 64
+    experts = 3 * hidden * 2048 * (8 + 1) + hidden * 256
+    head = hidden * 129_280
+    scores = heads * tokens * (192 + 128) + 64 * tokens * 128 + 64 * tokens
+    products = 2 * tokens * (attention + indexer + experts + head + scores)
+    assert sum(entry.flops * sum(entry.counts.values()) for entry in trace.entries) == products
 
 
 # --------------------------------------------------------------------------------- memo, statistics
