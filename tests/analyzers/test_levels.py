@@ -134,6 +134,13 @@ def test_the_recorder_looks_at_arguments_unseen() -> None:
     assert value.range == (1, 3)
 
 
+def test_one_signature_on_two_devices_is_one_entry_at_both_levels() -> None:
+    recorder = record(lambda: [torch.relu(torch.empty(3, device=device)) for device in ("meta", "cpu", "meta")])
+    assert op(recorder, "aten::relu").counts == {"": 3}
+    assert call(recorder, "torch.relu").counts == {"": 3}
+    assert call(recorder, "torch.relu").ops == {op(recorder, "aten::relu").id: 3}
+
+
 # ------------------------------------------------------------------------------------------ aliases
 
 
@@ -310,6 +317,13 @@ def test_a_result_made_from_its_layout_is_a_new_one() -> None:
     assert {(one.shape, one.stride(), one.dtype, one.device.type) for one in made} == {
         (torch.Size([2, 4]), (1, 2), torch.float32, "meta")
     }
+
+
+def test_a_view_that_its_schema_does_not_call_one_stays_a_view() -> None:
+    x = torch.empty(4, 2, device="meta")
+    made: list[torch.Tensor] = []
+    record(lambda: made.extend(torch.ops.aten._unsafe_view(x, [8]) for _ in range(3)))
+    assert {one.untyped_storage()._cdata for one in made} == {x.untyped_storage()._cdata}
 
 
 def test_statistics_cover_every_call_and_count_what_is_not_finite() -> None:

@@ -111,6 +111,12 @@ def test_collectives_are_operators_with_sizes(phase: str) -> None:
             assert (entry.collective.ranks, entry.collective.bytes, entry.collective.wire_bytes) == (4, payload, wire)
 
 
+def test_what_a_rank_looks_up_is_its_own_part_of_the_vocabulary() -> None:
+    rank = trace_one_rank(tiny("hf:qwen3"), PHASES, 4)
+    tables = [entry.signature.args[0] for entry in rank.entries if entry.signature.op == "aten::embedding"]
+    assert {value.shape for value in tables if value.kind == "tensor"} == {(128 // 4, 64)}
+
+
 def test_experts_without_a_rule_for_tensors_go_whole_to_ranks() -> None:
     rank = trace_one_rank(tiny("hf:gpt_oss"), PHASES, 4)
     assert rank.parallel is not None
