@@ -7,16 +7,15 @@ are recorded as the operators they are. Values would be wrong, so there are none
 from __future__ import annotations
 
 import dataclasses
-import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
 
+from day0.analyzers.parallel_plan import CutPlan, check_sizes, parts_of_transformers, plan_of, wild
 from day0.analyzers.trace import trace_model
 from day0.errors import Day0Error
 from day0.models.spec import ModelSpec
@@ -27,10 +26,6 @@ __all__ = ["MAX_RANKS", "trace_one_rank"]
 
 MAX_RANKS = 1 << 16
 """More ranks than that no tensor-parallel group has; it is a slip of the finger."""
-
-_LAYER_NUMBER = re.compile(r"\.\d+(?=\.|$)")
-_HEADS = ("num_attention_heads", "num_key_value_heads")
-_KEY_PROJECTIONS = ("k_proj", "v_proj", "qkv_proj", "query_key_value")
 
 
 def trace_one_rank(
@@ -47,18 +42,34 @@ def trace_one_rank(
     divide by the number of ranks, by name and figure.
     """
     _refuse(mode, world_size)
-    made: list[ParallelInfo] = []
+    cuts: list[_Cut] = []
 
     def build(device: str) -> nn.Module:
         model = spec.build(device)
-        made.append(_shard(model, world_size, spec.source))
+        cuts.append(_cut(model, world_size, spec.source))
         return model
 
     with _fake_group(world_size):
         progress(f"cutting {spec.class_name} for {world_size} ranks")
-        trace = trace_model(dataclasses.replace(spec, build=build), phases, mode="meta", progress=progress)
+        try:
+            trace = trace_model(dataclasses.replace(spec, build=build), phases, mode="meta", progress=progress)
+        except Day0Error as error:
+            raise (_explain(error, cuts[-1].info) if cuts else error) from error
     reason = f"meta: rank 0 of {world_size} by the model's own plan; a group that moves nothing has no values"
-    return trace.model_copy(update={"parallel": made[-1], "mode_reason": reason})
+    whole = trace.model.model_copy(update={"parameters": cuts[-1].parameters, "parameter_bytes": cuts[-1].bytes})
+    return trace.model_copy(update={"parallel": cuts[-1].info, "mode_reason": reason, "model": whole})
+
+
+def _explain(error: Day0Error, info: ParallelInfo) -> Day0Error:
+    """Say which rule stands behind a module that stopped: plans of released models are not all right."""
+    rules = [name for name in info.plan if name and re.search(rf"(^|[ ,]){re.escape(name)}( |$)", wild(error.where))]
+    facts = tuple(f"the model's plan cuts {name} by the rule '{info.plan[name]}'" for name in rules[:1])
+    return Day0Error(
+        error.where,
+        error.what,
+        facts=(*error.facts, *facts, f"it was cut for {info.world_size} ranks"),
+        hint="trace it without --world-size: if that works, the plan of this model is wrong",
+    )
 
 
 def _refuse(mode: str, world_size: int) -> None:
@@ -92,141 +103,64 @@ def _fake_group(world_size: int) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def _shard(model: nn.Module, world_size: int, source: str) -> ParallelInfo:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Cut:
+    """What the model was before, and what a rank holds of it."""
+
+    parameters: int
+    bytes: int
+    info: ParallelInfo
+
+
+def _cut(model: nn.Module, world_size: int, source: str) -> _Cut:
     """Cut the model in place and say by which rules."""
-    plan = _plan(model, world_size, source)
-    _check_sizes(model, plan, world_size, source)
+    plan = plan_of(model, world_size, source)
+    count, size = _weights(model, frozenset())
+    untied = _untie(model, plan)
+    check_sizes(model, plan, world_size, source)
     from torch.distributed.device_mesh import init_device_mesh
 
-    _, cut_tensors, cut_experts = _transformers()
+    _, cut_tensors, cut_experts = parts_of_transformers()
     # The meshes are of CPUs: torch has none of meta devices, and the tensors stay where they are.
     ranks = init_device_mesh("cpu", (world_size,), mesh_dim_names=("tp",))
     cut_tensors(model, ranks, plan.tensors)
     if plan.experts:
         groups = init_device_mesh("cpu", (world_size,), mesh_dim_names=("ep",))
         cut_experts(model, groups, ranks, plan.experts, ep_implementation="all_reduce")
-    kept = [_local(value) for value in model.parameters()]
-    weights = (*kept, *(_local(value) for value in model.buffers()))
-    return ParallelInfo(
+    kept, kept_bytes = _weights(model, untied)
+    info = ParallelInfo(
         world_size=world_size,
-        plan={_wild(name): style for name, style in plan.all.items()},
+        plan={wild(name): style for name, style in plan.all.items()},
         unused=plan.unused,
-        parameters=sum(value.numel() for value in kept),
-        parameter_bytes=sum(value.numel() * value.element_size() for value in weights),
+        parameters=kept,
+        parameter_bytes=kept_bytes,
     )
+    return _Cut(parameters=count, bytes=size, info=info)
 
 
-def _wild(name: str) -> str:
-    return _LAYER_NUMBER.sub(".*", name)
+def _untie(model: nn.Module, plan: CutPlan) -> frozenset[str]:
+    """Give tied parameters that the plan names an object each, since transformers cuts them one by one.
+
+    Returns the names of those that are still the same weight to the model, and count once.
+    """
+    first = {id(value): name for name, value in model.named_parameters()}
+    untied = set()
+    for module_name, module in model.named_modules():
+        for name, value in list(module.named_parameters(recurse=False)):
+            full = f"{module_name}.{name}" if module_name else name
+            if full in plan.all and first[id(value)] != full:
+                setattr(module, name, nn.Parameter(value.detach(), requires_grad=value.requires_grad))
+                untied.add(full)
+    return frozenset(untied)
+
+
+def _weights(model: nn.Module, left_out: frozenset[str]) -> tuple[int, int]:
+    """Return how many parameters this process holds, and the bytes of those and of the buffers."""
+    kept = [_local(value) for name, value in model.named_parameters() if name not in left_out]
+    held = (*kept, *(_local(value) for value in model.buffers()))
+    return sum(value.numel() for value in kept), sum(value.numel() * value.element_size() for value in held)
 
 
 def _local(value: torch.Tensor) -> torch.Tensor:
     to_local = getattr(value, "to_local", None)
     return to_local() if to_local is not None else value
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Plan:
-    """Styles by concrete names of parameters and modules."""
-
-    tensors: dict[str, str]
-    experts: dict[str, str]
-    """Whole experts to each rank; empty where the plan for tensors cuts them."""
-    unused: tuple[str, ...]
-
-    @property
-    def all(self) -> dict[str, str]:
-        """Both, since no name is in both."""
-        return {**self.tensors, **self.experts}
-
-
-def _plan(model: Any, world_size: int, source: str) -> _Plan:
-    rules: dict[str, str] = dict(getattr(model, "_tp_plan", None) or {})
-    if not rules or not hasattr(model, "_resolve_parallel_plans"):
-        raise Day0Error(
-            source,
-            f"{type(model).__name__} has no tensor-parallel plan, so nobody said how it is cut for {world_size} ranks",
-            facts=("a plan is base_model_tp_plan of a transformers config, or _tp_plan of its classes",),
-            hint="trace it without --world-size, or give the config a plan",
-        )
-    # Some families leave their experts to a plan of their own; without it each rank would hold all of them.
-    whole = {} if "moe_tp_experts" in rules.values() else dict(getattr(model, "_ep_plan", None) or {})
-    tensors, experts = _resolved(model, world_size, source, with_experts=bool(whole))
-    matched = {_wild(name) for name in (*tensors, *experts)}
-    matched |= {name.rpartition(".")[0] for name in matched}
-    unused = tuple(sorted(rule for rule in (*rules, *whole) if rule not in matched))
-    return _Plan(tensors=tensors, experts=experts, unused=unused)
-
-
-def _transformers() -> tuple[Any, Any, Any]:
-    """Return the config of a layout and the two functions that cut a model."""
-    try:
-        from transformers.distributed.configuration_utils import DistributedConfig
-        from transformers.distributed.expert_parallel import apply_expert_parallelism
-        from transformers.distributed.tensor_parallel import apply_tensor_parallelism
-    except ImportError:
-        raise Day0Error(
-            "--world-size", "this transformers is too old to cut a model by its plan", hint="pip install -U 'day0[hf]'"
-        ) from None
-    return DistributedConfig, apply_tensor_parallelism, apply_expert_parallelism
-
-
-def _resolved(model: Any, world_size: int, source: str, *, with_experts: bool) -> tuple[dict[str, str], dict[str, str]]:
-    config, _, _ = _transformers()
-    logger = logging.getLogger("transformers.distributed.mixin")
-    before = logger.level
-    logger.setLevel(logging.ERROR)  # rules without a match are in the record
-    options = {"ep_size": world_size, "ep_implementation": "all_reduce"} if with_experts else {}
-    try:
-        tensors, experts, _ = model._resolve_parallel_plans(config(tp_size=world_size, **options))
-    except (ValueError, TypeError, KeyError) as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise Day0Error(source, f"its plan is refused: {first[:300]}", hint="trace it without --world-size") from None
-    finally:
-        logger.setLevel(before)
-    return dict(tensors), dict(experts)
-
-
-def _check_sizes(model: Any, plan: _Plan, world_size: int, source: str) -> None:
-    """Refuse what does not divide: then ranks would have different shapes, or heads would be cut through."""
-    faults = [*_heads_that_do_not_divide(model, plan.tensors, world_size)]
-    parameters = dict(model.named_parameters())
-    for name, style in plan.all.items():
-        dim = _cut_dimension(style, parameters[name]) if name in parameters else None
-        if dim is None:
-            continue
-        # Two halves lie one after the other, and each is cut for itself.
-        parts = 2 if style.startswith("packed") else 1
-        size = int(parameters[name].shape[dim])
-        if size % (parts * world_size):
-            halves = f"two halves of {size // 2:,}" if parts == 2 else f"size {size:,}"
-            faults.append(f"{_wild(name)} ({style}) has {halves} in dimension {dim}")
-    if faults:
-        unique = tuple(dict.fromkeys(faults))
-        more = f", and {len(unique) - 1} more do not" if len(unique) > 1 else ""
-        raise Day0Error(
-            source,
-            f"{unique[0]}, which does not divide by {world_size} ranks{more}",
-            facts=unique[1:6],
-            hint="give a --world-size that divides all of them",
-        )
-
-
-def _heads_that_do_not_divide(model: Any, plan: dict[str, str], world_size: int) -> Iterator[str]:
-    config = model.config.get_text_config()
-    cut = {name.rpartition(".")[2] for name, style in plan.items() if "colwise" in style and ".self_attn." in name}
-    for field in _HEADS:
-        heads = getattr(config, field, None)
-        applies = cut if field == "num_attention_heads" else cut.intersection(_KEY_PROJECTIONS)
-        if applies - {"weight", "bias"} and isinstance(heads, int) and heads % world_size:
-            yield f"{field} is {heads:,}"
-
-
-def _cut_dimension(style: str, parameter: torch.Tensor) -> int | None:
-    """Return the dimension that a style cuts, counted from the front; None for styles that cut nothing here."""
-    dims = parameter.ndim
-    if style.startswith(("colwise", "packed_colwise")):
-        return dims - 2 if dims > 1 else 0
-    if style in ("rowwise", "rowwise_rep", "rowwise_split_input", "packed_rowwise", "embedding_colwise"):
-        return dims - 1 if dims > 1 else None
-    return 0 if style in ("embedding_rowwise", "grouped_gemm") else None

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("transformers.distributed.expert_parallel")
 
 import torch.distributed as dist
+from torch import nn
 
 from day0.analyzers.parallel import trace_one_rank
 from day0.analyzers.trace import trace_model
@@ -139,6 +142,33 @@ def test_the_record_says_what_a_rank_holds() -> None:
     assert rank.model.parameters / 4 < info.parameters < rank.model.parameters / 2
     assert info.plan["model.layers.*.self_attn.q_proj.weight"] == "colwise"
     assert "rank 0 of 4" in rank.mode_reason
+
+
+def test_a_head_that_is_tied_to_the_embedding_is_cut_and_counted_once() -> None:
+    tied = open_model(ModelPlan(source="hf:qwen3", set={**TINY["hf:qwen3"], "tie_word_embeddings": True}))
+    whole = trace_model(tied, PHASES, mode="meta")
+    rank = trace_one_rank(tied, PHASES, 4)
+    assert rank.parallel is not None
+    assert rank.model.parameters == whole.model.parameters
+    apart = trace_one_rank(tiny("hf:qwen3", tie_word_embeddings=False), PHASES, 4)
+    assert apart.parallel is not None
+    assert apart.parallel.parameters - rank.parallel.parameters == 128 * 64 // 4
+    assert flops(rank, "prefill", *CUT) == flops(apart, "prefill", *CUT) > 0
+
+
+def test_a_plan_that_does_not_fit_the_model_is_named_with_its_rule() -> None:
+    spec = tiny("hf:qwen3")
+
+    def build(device: str) -> nn.Module:
+        model: Any = spec.build(device)
+        model._tp_plan = {"model.layers.*.self_attn.o_proj": "rowwise"}  # what it is given is not cut
+        return model  # type: ignore[no-any-return]
+
+    with pytest.raises(Day0Error) as caught:
+        trace_one_rank(dataclasses.replace(spec, build=build), PHASES, 2)
+    assert "layers.0.self_attn.o_proj" in caught.value.where
+    assert any("cuts model.layers.*.self_attn.o_proj by the rule 'rowwise'" in fact for fact in caught.value.facts)
+    assert "the plan of this model is wrong" in caught.value.hint
 
 
 def test_the_same_rank_twice_is_the_same_record() -> None:
