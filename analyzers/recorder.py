@@ -1,59 +1,50 @@
-"""A dispatch mode that records every operator call, deduplicated by signature."""
+"""Records what a model calls, at two levels: functions as it called them, and the operators that came of them.
+
+Both are deduplicated by signature. A call is described before it runs, so that in-place operators show what they were
+given.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
-from types import FrameType
-from typing import Any
+from typing import Any, Self
 
-import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
-from day0.devices.leaves import is_metadata_view, syncs
-from day0.records import ListValue, Signature, TensorValue, TraceEntry, Value
-from day0.reference_ops._spec import Operator
-from day0.reference_ops.load import load_operators
-from day0.reference_ops.signatures import describe, describe_value, signature_id, tensors_in
+from day0.analyzers.recording.costs import collective, contract_of, count_bytes, count_flops
+from day0.analyzers.recording.fingerprint import call_key
+from day0.analyzers.recording.frames import source_line
+from day0.analyzers.recording.functions import Function, describe_function
+from day0.analyzers.recording.memo import recipe_of
+from day0.analyzers.recording.plain import (
+    describe_plain,
+    outputs_of,
+    results_of,
+    shared_arguments,
+    widen,
+    without_ranges,
+)
+from day0.analyzers.recording.rows import CallRow, OpRow, call_entries, op_entries
+from day0.analyzers.recording.stats import add_stats
+from day0.analyzers.recording.syncs import host_waits
+from day0.records import CallEntry, ListValue, Signature, TensorValue, TraceEntry, Value
+from day0.reference_ops.signatures import tensors_in
 
 __all__ = ["Recorder", "watch_modules"]
 
-# Both spellings: the folder can be reached through the link in `day0/` too.
-_SKIPPED = (
-    str(Path(__file__).parent),
-    str(Path(__file__).resolve().parent),
-    str(Path(torch.__file__).resolve().parent),
-    "<",
-)
-
-
-@dataclass(kw_only=True, slots=True)
-class _Row:
-    signature: Signature
-    outputs: tuple[Value, ...]
-    mutates: tuple[str, ...]
-    host_sync: bool
-    flops: int
-    bytes: int
-    source: str
-    module: str
-    module_class: str
-    modules: set[str] = field(default_factory=set)
-    counts: dict[str, int] = field(default_factory=dict)
-
 
 class Recorder(TorchDispatchMode):
-    """Records calls while it is active. `phase` and the module stack are set by the caller.
+    """Records operators while it is active, and through a function mode of its own the functions above them.
 
-    A call is described before it runs, so that in-place operators show what they were given.
+    `phase` and the module stack are set by the caller. With `stats`, the values of float tensors are measured at each
+    call: meaningful, and worth its time, only where the weights are the model's own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, stats: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's modes carry no annotations
         self.phase = ""
         self.recording = True
@@ -62,52 +53,178 @@ class Recorder(TorchDispatchMode):
         self.calls = 0
         self.last_module = ("", "")
         """Where the latest call was made: on an error the stack is already unwound."""
-        self._rows: dict[Any, _Row] = {}
+        self._stats = stats
+        # None where nobody loaded it, and then nothing is sharded.
+        self._sharded = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+        self._rows: dict[Any, OpRow] = {}
+        self._functions = _FunctionWatch(self)
+        self.below: list[OpRow] | None = None
+        """Operators of the function that runs now; None between functions."""
+
+    def __enter__(self) -> Self:
+        super().__enter__()  # type: ignore[no-untyped-call]  # as above
+        self._functions.__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._functions.__exit__(*error)  # type: ignore[no-untyped-call]
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if self._sharded in types:
+            return NotImplemented  # it turns the call into those of this rank, which come here again
         kwargs = kwargs or {}
         if not self.recording:
             return _run(func, args, kwargs)
+        if self.below is None:
+            # Not below a function, so its watch is active: what we and the kernel do here is no call of the model.
+            self.below = []
+            try:
+                return self._record(func, args, kwargs)
+            finally:
+                self.below = None
+        return self._record(func, args, kwargs)
+
+    def _record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.last_module = self.modules[-1] if self.modules else ("", "")
-        key = (func, _fingerprint(args), _fingerprint(kwargs))
+        key = call_key(func, args, kwargs)
         row = self._rows.get(key)
-        signature = describe(func.name(), args, kwargs) if row is None or _has_ranges(row) else None
-        result = _run(func, args, kwargs)
+        signature = describe_plain(func.name(), args, kwargs) if row is None or row.ranged else None
+        result = _run(func, args, kwargs) if row is None or row.recipe is None else row.recipe.make()
         if row is None:
             assert signature is not None  # noqa: S101 - described above for every new row
             row = self._rows[key] = self._new_row(func, signature, args, kwargs, result)
         elif signature is not None:
-            row.signature = _widen(row.signature, signature)
+            row.signature = widen(row.signature, signature)
         self.calls += 1
-        row.counts[self.phase] = row.counts.get(self.phase, 0) + 1
-        if self.modules:
-            row.modules.add(self.modules[-1][0])
+        row.count(self.phase, self.last_module[0] if self.modules else None)
+        if self.below is not None:
+            self.below.append(row)
+        if self._stats:
+            results = ((f"output {number}", one) for number, one in enumerate(results_of(result)))
+            add_stats(row.stats, (*_named(func, args, kwargs), *results))
         return result
 
-    def _new_row(self, func: Any, signature: Signature, args: Any, kwargs: Any, result: Any) -> _Row:
+    def _new_row(self, func: Any, signature: Signature, args: Any, kwargs: Any, result: Any) -> OpRow:
         module, module_class = self.last_module
         arguments = func._schema.arguments
-        written = tuple(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write)
-        # An operator that only writes returns nothing, and a trace shows no result for it.
-        results = () if result is None else result if isinstance(result, (list, tuple)) else (result,)
-        return _Row(
+        results = results_of(result)
+        aliases = shared_arguments(_named(func, args, kwargs), results)
+        return OpRow(
             signature=signature,
-            outputs=tuple(_without_range(describe_value(item)) for item in results),
-            mutates=written,
-            host_sync=syncs(func.name()),
-            flops=_count_flops(func, args, kwargs, result),
-            bytes=_count_bytes(func, args, kwargs, results),
-            source=_source_line(),
+            outputs=outputs_of(results),
+            output_aliases=aliases,
+            recipe=recipe_of(func, result, aliases),
+            mutates=tuple(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write),
+            host_sync=host_waits(func.name(), args, kwargs, result),
+            flops=count_flops(func, args, kwargs, result),
+            bytes=count_bytes(func, args, kwargs, results),
+            collective=collective(func, args, kwargs),
+            ranged=_has_ranges(signature),
+            source=source_line(),
             module=module,
             module_class=module_class,
         )
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let operators run unrecorded for a while: reading the range of an integer argument is one."""
+        before, self.recording = self.recording, False
+        try:
+            yield
+        finally:
+            self.recording = before
+
     def entries(self) -> tuple[TraceEntry, ...]:
-        """Return what was recorded, most often called first, then by name and id."""
-        entries = [_entry(row) for row in self._rows.values()]
-        return tuple(sorted(entries, key=lambda e: (-sum(e.counts.values()), e.signature.op, e.id)))
+        """Return the operators, most often called first, then by name and id."""
+        return op_entries(self._rows.values(), self._functions.rows.values())
+
+    def call_entries(self) -> tuple[CallEntry, ...]:
+        """Return the functions in the same order."""
+        return call_entries(self._functions.rows.values())
+
+
+class _FunctionWatch(TorchFunctionMode):
+    """Notes each function that the model calls and that reaches the dispatcher, or reads values without it.
+
+    What a function of torch calls in turn is not seen: only the outermost is the model's own call.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.rows: dict[Any, CallRow] = {}
+        self._recorder = recorder
+        self._known: dict[Any, Function] = {}
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        recorder = self._recorder
+        kwargs = kwargs or {}
+        if not recorder.recording or recorder.below is not None:
+            return func(*args, **kwargs)
+        known = self._known.get(func)
+        if known is None:
+            known = self._known[func] = describe_function(func)
+        before = self._look(func, known, args, kwargs) if known.in_place else None
+        below = recorder.below = []
+        try:
+            result = func(*args, **kwargs)
+        finally:
+            recorder.below = None
+        if below or known.reads_values:
+            self._note(known, before or self._look(func, known, args, kwargs), args, kwargs, result, below)
+        return result
+
+    def _look(self, func: Any, known: Function, args: Any, kwargs: Any) -> tuple[Any, Signature | None]:
+        """Return the key of a call, and its signature if it is a new one."""
+        key = call_key(func, args, kwargs)
+        if key in self.rows:
+            return key, None
+        with self._recorder.paused():
+            return key, without_ranges(describe_plain(known.name, args, kwargs))
+
+    def _note(
+        self,
+        known: Function,
+        seen: tuple[Any, Signature | None],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
+        below: list[OpRow],
+    ) -> None:
+        key, signature = seen
+        row = self.rows.get(key)
+        recorder = self._recorder
+        if row is None:
+            assert signature is not None  # noqa: S101 - made for every key that is new
+            row = self.rows[key] = self._new_row(known, signature, args, kwargs, result)
+        row.count(recorder.phase, recorder.modules[-1][0] if recorder.modules else None)
+        counts = row.below
+        for one in below:
+            counts[one] = counts.get(one, 0) + 1
+
+    def _new_row(self, known: Function, signature: Signature, args: Any, kwargs: Any, result: Any) -> CallRow:
+        module, module_class = self._recorder.modules[-1] if self._recorder.modules else ("", "")
+        named = [*((str(number), value) for number, value in enumerate(args)), *kwargs.items()]
+        results = results_of(result) if known.name.rpartition(".")[2] not in _NOT_TENSORS else ()
+        with self._recorder.paused():
+            outputs = outputs_of(results)
+        return CallRow(
+            signature=signature,
+            outputs=outputs,
+            output_aliases=shared_arguments(named, results),
+            host_sync=known.reads_values,
+            source=source_line(),
+            module=module,
+            module_class=module_class,
+        )
+
+
+_NOT_TENSORS = frozenset({"tolist", "numpy", "__array__", "__repr__"})
+"""Functions whose results are values of the run, not shapes."""
 
 
 @contextmanager
@@ -130,34 +247,26 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
         return func(*args, **kwargs)
     except (RuntimeError, NotImplementedError):
-        contract = _contract(func)
+        contract = contract_of(func)
         on_meta = all(tensor.device.type == "meta" for tensor in tensors_in((args, kwargs)))
         if contract is None or contract.fake is None or not on_meta:
             raise
         return contract.fake(*args, **kwargs)
 
 
-def _contract(func: Any) -> Operator | None:
-    return load_operators().get(func.name().partition(".")[0])
+def _named(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+    names = (argument.name for argument in func._schema.arguments)
+    return [*zip(names, args, strict=False), *kwargs.items()]
 
 
-def _count_flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
-    """Count by the operator's contract, else as torch counts; 0 where nobody does."""
-    contract = _contract(func)
-    if contract is not None and contract.flops is not None:
-        return int(contract.flops(*args, **kwargs))
-    count = flop_registry.get(func._overloadpacket)
-    return int(count(*args, **kwargs, out_val=result)) if count else 0
+def _has_ranges(signature: Signature) -> bool:
+    return any(_is_ranged(value) for value in (*signature.args, *signature.kwargs.values()))
 
 
-def _count_bytes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], results: Any) -> int:
-    """Count what has to move: as the contract says, else each argument and each result once; views move nothing."""
-    if func.is_view or is_metadata_view(func.name()):
-        return 0
-    contract = _contract(func)
-    if contract is not None and contract.bytes is not None:
-        return int(contract.bytes(*args, **kwargs))
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors_in((args, kwargs, results)))
+def _is_ranged(value: Value) -> bool:
+    if isinstance(value, ListValue):
+        return any(_is_ranged(item) for item in value.items)
+    return isinstance(value, TensorValue) and value.range is not None
 
 
 def _pusher(recorder: Recorder, entry: tuple[str, str]) -> Any:
@@ -172,85 +281,3 @@ def _popper(recorder: Recorder) -> Any:
         recorder.modules.pop()
 
     return pop
-
-
-def _fingerprint(value: Any) -> Any:
-    """Return a hashable key that is cheap: describing every call as a record would triple the time of a trace."""
-    if isinstance(value, torch.Tensor):
-        return (
-            value.shape,
-            value.dtype,
-            value.stride(),
-            value.storage_offset(),
-        )
-    if isinstance(value, (list, tuple)):
-        return tuple(_fingerprint(item) for item in value)
-    if isinstance(value, dict):
-        return tuple((name, _fingerprint(item)) for name, item in value.items())
-    if isinstance(value, (torch.SymInt, torch.SymFloat)):
-        return str(value)
-    return (type(value), value)
-
-
-def _has_ranges(row: _Row) -> bool:
-    values = (*row.signature.args, *row.signature.kwargs.values())
-    return any(isinstance(v, TensorValue) and v.range is not None for v in values)
-
-
-def _widen(old: Signature, new: Signature) -> Signature:
-    """Let the value ranges of a signature cover one more call."""
-    return Signature(
-        op=old.op,
-        args=tuple(_widen_value(a, b) for a, b in zip(old.args, new.args, strict=True)),
-        kwargs={name: _widen_value(value, new.kwargs[name]) for name, value in old.kwargs.items()},
-    )
-
-
-def _widen_value(old: Value, new: Value) -> Value:
-    if isinstance(old, ListValue) and isinstance(new, ListValue):
-        return ListValue(items=tuple(_widen_value(a, b) for a, b in zip(old.items, new.items, strict=True)))
-    if isinstance(old, TensorValue) and isinstance(new, TensorValue) and old.range and new.range:
-        low, high = min(old.range[0], new.range[0]), max(old.range[1], new.range[1])
-        return old.model_copy(update={"range": (low, high)})
-    return old
-
-
-def _without_range(value: Value) -> Value:
-    return value.model_copy(update={"range": None}) if isinstance(value, TensorValue) else value
-
-
-def _entry(row: _Row) -> TraceEntry:
-    return TraceEntry(
-        id=signature_id(row.signature),
-        signature=row.signature,
-        outputs=row.outputs,
-        counts=dict(sorted(row.counts.items())),
-        mutates=row.mutates,
-        module=row.module,
-        module_class=row.module_class,
-        modules=max(1, len(row.modules)),
-        source=row.source,
-        host_sync=row.host_sync,
-        flops=row.flops,
-        bytes=row.bytes,
-    )
-
-
-def _source_line() -> str:
-    """Return `file:line` of the nearest frame that is neither torch's nor the recorder's."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith(_SKIPPED):
-            return f"{_short_path(name)}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""
-
-
-def _short_path(name: str) -> str:
-    for marker in ("site-packages/", "dist-packages/"):
-        _, found, rest = name.partition(marker)
-        if found:
-            return rest
-    path = Path(name)
-    return "/".join(path.parts[-2:])

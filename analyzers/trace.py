@@ -75,7 +75,7 @@ def _run(spec: ModelSpec, phases: tuple[Phase, ...], mode: Mode, progress: Progr
     device = "meta" if mode == "meta" else "cpu"
     progress(f"building {spec.class_name} on {device}")
     model = spec.build(device)
-    recorder = Recorder()
+    recorder = Recorder(stats=mode == "real" and spec.trained)
     calls: dict[str, int] = {}
     with watch_modules(model, recorder):
         for phase in phases:
@@ -158,4 +158,5 @@ def _trace(spec: ModelSpec, phases: tuple[Phase, ...], attempt: _Attempt, mode: 
             for phase in phases
         ),
         entries=attempt.recorder.entries(),
+        calls=attempt.recorder.call_entries(),
     )

@@ -81,12 +81,24 @@ def trace(
         list[str] | None, typer.Option(help="Phase as NAME=TOKENS or NAME=TOKENS@CONTEXT.", metavar="PHASE")
     ] = None,
     trust_remote_code: Annotated[bool, typer.Option(help="Run Python code that comes with the checkpoint.")] = False,
+    world_size: Annotated[
+        int, typer.Option(min=1, help="Trace one rank of so many, cut by the model's own tensor-parallel plan.")
+    ] = 1,
+    level: Annotated[
+        str, typer.Option(help="What to show: call (functions as the model calls them), op (operators) or both.")
+    ] = "both",
+    shapes: Annotated[
+        list[str] | None,
+        typer.Option(help="Show the shapes of this operator or function with their counts.", metavar="NAME"),
+    ] = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
     """Record which operators a model calls, with which shapes, in which phase.
 
     Example: day0 trace hf:deepseek_v32 --run runs/v32
+
+    One rank of eight: day0 trace hf:deepseek_v32 --world-size 8 --run runs/v32-tp8
     """
     _call(
         "trace",
@@ -98,6 +110,9 @@ def trace(
         batch=batch,
         phases=phase or [],
         trust_remote_code=trust_remote_code,
+        world_size=world_size,
+        level=level,
+        shapes=shapes or [],
         force=force,
         json=json,
     )

@@ -6,7 +6,7 @@ import json as jsonlib
 import pkgutil
 from pathlib import Path
 
-from day0.cli import show
+from day0.cli import show, show_trace
 from day0.cli.plans import override_plan, playbook_path, trace_plan
 from day0.cli.report import write_report
 from day0.cli.rundir import FILES, RunFolder
@@ -33,9 +33,13 @@ def trace(
     trust_remote_code: bool,
     force: bool,
     json: bool,
+    world_size: int = 1,
+    level: str = "both",
+    shapes: list[str] | None = None,
 ) -> int:
     """`day0 trace`: start a run folder with a model."""
     talk, folder = Talk(as_json=json), RunFolder(run)
+    view = show_trace.View.of(level, shapes or [])
     asked = trace_plan(
         model=model,
         sets=sets,
@@ -45,13 +49,14 @@ def trace(
         phases=phases,
         trust_remote_code=trust_remote_code,
         name=run.name or "run",
+        world_size=world_size,
     )
     before = folder.read_plan()
     _refuse_other_model(folder, before, asked, force=force)
     plan = asked if before is None else before.model_copy(update={"workload": asked.workload, "trace": asked.trace})
     if force:
         plan = plan.model_copy(update={"model": asked.model})
-    return _single(STAGES[0], Session(plan=plan, folder=folder, talk=talk, force=force), json=json)
+    return _single(STAGES[0], Session(plan=plan, folder=folder, talk=talk, force=force), json=json, view=view)
 
 
 def stage(
@@ -91,7 +96,7 @@ def stage(
     return _single(next(one for one in STAGES if one.name == name), session, json=json)
 
 
-def _single(one: Stage, session: Session, *, json: bool) -> int:
+def _single(one: Stage, session: Session, *, json: bool, view: show_trace.View | None = None) -> int:
     with session.folder.held():
         with session.talk.busy(one.name):
             earlier = refresh(one, session)
@@ -100,8 +105,10 @@ def _single(one: Stage, session: Session, *, json: bool) -> int:
     for made in earlier:
         show.outcome(session.talk, 1 + [stage.name for stage in STAGES].index(made.stage), made)
     show.outcome(session.talk, 1 + STAGES.index(one), outcome)
-    show.record(session.talk, outcome.record)
+    view = view or show_trace.View()
+    show.record(session.talk, outcome.record, operators=view.level != "call")
     if isinstance(outcome.record, Trace):
+        show_trace.levels(session.talk, outcome.record, view)
         show.cost(session.talk, outcome)
     if json:
         print((session.folder.file(FILES[one.record][1])).read_text(encoding="utf-8"), end="")

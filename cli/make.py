@@ -12,6 +12,7 @@ from day0.analyzers.canary.context import CanaryContext
 from day0.analyzers.canary.run import run_stages
 from day0.analyzers.inventory import take_inventory
 from day0.analyzers.numerics import check_case, plan_cases
+from day0.analyzers.parallel import trace_one_rank
 from day0.analyzers.trace import trace_model
 from day0.cli.rundir import write_atomically
 from day0.cli.session import Session
@@ -29,6 +30,9 @@ __all__ = ["make_canary", "make_inventory", "make_lock", "make_numerics", "make_
 def make_trace(session: Session) -> Trace:
     """Stage 1."""
     phases = plan_phases(session.spec, session.plan.workload)
+    ranks = session.plan.workload.world_size
+    if ranks > 1:
+        return trace_one_rank(session.spec, phases, ranks, mode=session.plan.trace, progress=session.talk.progress)
     return trace_model(session.spec, phases, mode=session.plan.trace, progress=session.talk.progress)
 
 

@@ -26,6 +26,7 @@ def trace_plan(
     phases: list[str],
     trust_remote_code: bool,
     name: str,
+    world_size: int = 1,
 ) -> Playbook:
     """Make the plan of a run folder that begins with `day0 trace`; the device comes later."""
     modes = get_args(Playbook.model_fields["trace"].annotation)
@@ -36,7 +37,9 @@ def trace_plan(
             "schema": "day0.playbook/1",
             "name": name,
             "model": _model_plan(model, sets, dtype, trust_remote_code),
-            "workload": WorkloadPlan(batch=batch, phases=dict(parse_phase(text) for text in phases)),
+            "workload": WorkloadPlan(
+                batch=batch, world_size=world_size, phases=dict(parse_phase(text) for text in phases)
+            ),
             "trace": mode,
             "device": "",
         }

@@ -94,10 +94,10 @@ def cost(talk: Talk, one: Outcome) -> None:
     talk.say(f"\n{one.seconds:.1f} s, peak memory {peak:,.0f} MB")
 
 
-def record(talk: Talk, value: Record) -> None:
-    """Show one record as a table."""
+def record(talk: Talk, value: Record, *, operators: bool = True) -> None:
+    """Show one record as a table; a trace without that of its operators where it is not asked for."""
     if isinstance(value, Trace):
-        _trace(talk, value)
+        _trace(talk, value, operators=operators)
     elif isinstance(value, Inventory):
         _inventory(talk, value)
     elif isinstance(value, Lock):
@@ -116,7 +116,7 @@ def _table(talk: Talk, *columns: str, caption: str = "") -> Table:
     return table
 
 
-def _trace(talk: Talk, trace: Trace) -> None:
+def _trace(talk: Talk, trace: Trace, *, operators: bool) -> None:
     info = trace.model
     size = f"{info.parameters / 1e9:,.1f} billion" if info.parameters >= 1e9 else f"{info.parameters:,}"
     talk.say(f"\n{_safe(info.class_name)}: {size} parameters, {info.parameter_bytes / 2**30:,.2f} GiB in {info.dtype}")
@@ -125,6 +125,8 @@ def _trace(talk: Talk, trace: Trace) -> None:
     for phase in trace.phases:
         table.add_row(phase.name, f"{phase.tokens:,}", f"{phase.context:,}", f"{phase.calls:,}", _safe(phase.reason))
     talk.out.print(table)
+    if not operators:
+        return
     talk.say("")
     calls: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for entry in trace.entries:

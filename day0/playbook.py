@@ -52,6 +52,8 @@ class WorkloadPlan(_Plan):
     """Phases to run. Without phases they follow from the model (design: trace)."""
 
     batch: int = Field(default=1, ge=1, le=1 << 16)
+    world_size: int = Field(default=1, ge=1, le=1 << 16)
+    """More than 1: trace one rank of so many, cut by the model's own tensor-parallel plan."""
     phases: dict[str, PhasePlan] = {}
 
 

@@ -12,10 +12,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
     "GAP_VERDICTS",
+    "CallEntry",
     "CanaryReport",
     "CaseResult",
+    "Collective",
     "Decision",
     "Evidence",
+    "FloatStats",
     "Gap",
     "GateResult",
     "Identity",
@@ -27,6 +30,7 @@ __all__ = [
     "LockEntry",
     "ModelInfo",
     "NumericsReport",
+    "ParallelInfo",
     "PhaseInfo",
     "Receipt",
     "Record",
@@ -91,6 +95,27 @@ class Signature(Record):
     kwargs: dict[str, Value] = {}
 
 
+class FloatStats(Record):
+    """What the finite values of a float tensor were, over all calls, and how many values were not finite."""
+
+    min: float | None
+    """None where no value was finite; so are the other two."""
+    max: float | None
+    absmax: float | None
+    nonfinite: int = 0
+
+
+class Collective(Record):
+    """What one call moves between the ranks of a group."""
+
+    kind: Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "other"]
+    ranks: int
+    bytes: int
+    """What one rank gives to the operator."""
+    wire_bytes: int
+    """What one rank sends in the ring algorithm; other algorithms send more, or the same in fewer steps."""
+
+
 class TraceEntry(Record):
     """One signature, where it came from and how often it ran in each phase."""
 
@@ -111,6 +136,41 @@ class TraceEntry(Record):
     host_sync: bool = False
     flops: int = 0
     bytes: int = 0
+    output_aliases: tuple[tuple[str, ...], ...] = ()
+    """For each output, the names of the arguments whose storage it shares. Empty: it shares none, or was not seen."""
+    calls: tuple[str, ...] = ()
+    """Ids of the calls that it stands below. Empty where no function was called: from C++, or in an older record."""
+    stats: dict[str, FloatStats] = {}
+    """Float arguments by name, results as `output 0`; only where the weights are real."""
+    collective: Collective | None = None
+    """Set for operators that talk to other ranks."""
+
+
+class CallEntry(Record):
+    """One function as the model called it, and the operators that the dispatcher made of it."""
+
+    id: str
+    """Sixteen hex digits of the SHA-256 over the canonical signature."""
+    signature: Signature
+    """`op` is the function's name, such as `torch.nn.functional.linear`."""
+    outputs: tuple[Value, ...]
+    counts: dict[str, int]
+    ops: dict[str, int] = {}
+    """Ids of the operators below, and how often they ran below all of these calls together."""
+    output_aliases: tuple[tuple[str, ...], ...] = ()
+    """For each output, the arguments whose storage it shares, by name or by position."""
+    module: str = ""
+    """Path of the first module that made the call."""
+    module_class: str = ""
+    modules: int = 1
+    source: str = ""
+    """`file:line` of the first call."""
+    host_sync: bool = False
+    """The host waits for the device: an operator below does, or the function reads values past the dispatcher."""
+    flops: int = 0
+    """Of one call: the mean over the calls, rounded."""
+    bytes: int = 0
+    """Likewise; what the operators below move, which a fused kernel would move in part only."""
 
 
 class ModelInfo(Record):
@@ -142,6 +202,20 @@ class PhaseInfo(Record):
     """Why the phase is here, or why it could not run."""
 
 
+class ParallelInfo(Record):
+    """How the model was cut for one rank of several."""
+
+    world_size: int
+    rank: int = 0
+    plan: dict[str, str]
+    """The model's own rules that were applied, module or parameter to style, layers written as `*`."""
+    unused: tuple[str, ...] = ()
+    """Rules of the plan that name nothing in this model."""
+    parameters: int
+    """Of this rank."""
+    parameter_bytes: int
+
+
 class Trace(Record):
     """The deduplicated operator calls of a model under a workload."""
 
@@ -152,6 +226,10 @@ class Trace(Record):
     """Where the calls were recorded: what a model calls depends on it."""
     phases: tuple[PhaseInfo, ...]
     entries: tuple[TraceEntry, ...]
+    calls: tuple[CallEntry, ...] = ()
+    """The level above `entries`: functions as the model called them. Empty in older records."""
+    parallel: ParallelInfo | None = None
+    """Set where one rank of several was traced: shapes and costs are that rank's."""
 
 
 # ------------------------------------------------------------------------------------------ inventory

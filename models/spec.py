@@ -32,6 +32,8 @@ class ModelSpec:
     max_positions: int | None
     build: Callable[[str], nn.Module]
     notes: tuple[str, ...] = ()
+    trained: bool = False
+    """True where `build` loads the model's own weights: then the values in a real trace mean something."""
 
 
 def decoder_layers(model: nn.Module) -> dict[str, nn.Module]:

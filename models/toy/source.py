@@ -56,6 +56,7 @@ def open_toy(plan: ModelPlan) -> ModelSpec:
         sparse_top_k=config.index_topk,
         max_positions=config.max_positions,
         build=build,
+        trained=config == ToyConfig(),
     )
 
 

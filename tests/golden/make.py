@@ -6,9 +6,12 @@ from pathlib import Path
 
 from day0.codec import SCHEMAS, encode
 from day0.records import (
+    CallEntry,
     CanaryReport,
     CaseResult,
+    Collective,
     Decision,
+    FloatStats,
     Gap,
     GateResult,
     Identity,
@@ -20,6 +23,7 @@ from day0.records import (
     LockEntry,
     ModelInfo,
     NumericsReport,
+    ParallelInfo,
     PhaseInfo,
     Receipt,
     Record,
@@ -79,7 +83,31 @@ def records() -> tuple[Record, ...]:
                 host_sync=True,
                 flops=5,
                 bytes=6,
+                output_aliases=(("self",),),
+                calls=("fedcba9876543210",),
+                stats={"self": FloatStats(min=-1.0, max=2.0, absmax=2.0, nonfinite=1)},
+                collective=Collective(kind="all_reduce", ranks=8, bytes=64, wire_bytes=112),
             ),
+        ),
+        calls=(
+            CallEntry(
+                id="fedcba9876543210",
+                signature=Signature(op="torch.Tensor.__getitem__", args=SIGNATURE.args),
+                outputs=(TensorValue(shape=(2,), dtype="bfloat16", stride=(1,)),),
+                counts={"decode": 3},
+                ops={"0123456789abcdef": 3},
+                output_aliases=(("0",),),
+                module="model.layers.0",
+                module_class="Layer",
+                modules=2,
+                source="transformers/models/x.py:1",
+                host_sync=True,
+                flops=5,
+                bytes=6,
+            ),
+        ),
+        parallel=ParallelInfo(
+            world_size=8, plan={"layers.*.x": "colwise"}, unused=("layers.*.y",), parameters=5, parameter_bytes=10
         ),
     )
     entry = InventoryEntry(
