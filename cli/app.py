@@ -71,7 +71,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 @app.command()
 def trace(
-    model: Annotated[str, typer.Argument(help="toy, hf:<model_type>, hf:<folder> or py:<module>:<factory>.")],
+    model: Annotated[str, typer.Argument(help="toy, hf:<model_type>, hf:<folder>, py:<module>:<factory> or inputs:<file>.")],
     run: Run = DEFAULT_RUN,
     set_: Set = None,
     dtype: Annotated[str, typer.Option(help="Dtype of the weights.")] = "bfloat16",
@@ -215,6 +215,24 @@ def report(run: Run = DEFAULT_RUN, json: Json = False) -> None:
     Example: day0 report --run runs/toy-on-sim
     """
     _call("report", run=run, json=json)
+
+
+@app.command("export-inputs")
+def export_inputs(
+    run: Run = DEFAULT_RUN,
+    out: Annotated[Path | None, typer.Option("--out", help="File to write; else stdout.", metavar="FILE")] = None,
+    extended: Annotated[
+        bool, typer.Option("--extended", help="Also write what only day0 reads: offsets, ranges, fp8 dtypes.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that says something else.")] = False,
+    json: Json = False,
+) -> None:
+    """Write the trace as the public text of traced inputs; an imported one comes back byte for byte.
+
+    The way in is a source: day0 trace inputs:FILE.
+    Example: day0 export-inputs --run runs/v32 --out v32.txt
+    """
+    _call("export_inputs", file="traced_inputs", run=run, out=out, extended=extended, force=force, json=json)
 
 
 @device_app.command("list")
