@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 
 from day0.analyzers.recorder import Recorder
@@ -74,9 +76,11 @@ def _recorded(signature: Signature) -> tuple[TraceEntry, ...]:
     recorder = Recorder()
     recorder.phase = PHASE
     try:
-        args, kwargs = materialise(signature, "meta")
-        with torch.no_grad(), recorder:
-            resolve(signature.op)(*args, **kwargs)
+        # What torch has to say of a dtype or of an argument is for the author of the model, who is not here.
+        with warnings.catch_warnings(action="ignore"), torch.no_grad():
+            args, kwargs = materialise(signature, "meta")
+            with recorder:
+                resolve(signature.op)(*args, **kwargs)
     except USER_ERRORS:
         return ()
     return recorder.entries()
