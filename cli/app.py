@@ -217,6 +217,32 @@ def report(run: Run = DEFAULT_RUN, json: Json = False) -> None:
     _call("report", run=run, json=json)
 
 
+@app.command()
+def diff(
+    old: Annotated[Path, typer.Argument(help="Run folder or record, as it was.")],
+    new: Annotated[Path | None, typer.Argument(help="Run folder or record, as it is now.")] = None,
+    phases: Annotated[
+        tuple[str, str] | None, typer.Option("--phases", help="Compare two phases of one trace.", metavar="A B")
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="trace, inventory, register, check or canary.", metavar="KIND"),
+    ] = None,
+    gate: Annotated[bool, typer.Option("--gate", help="Exit code 1 if anything is worse.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Show every change.")] = False,
+    json: Json = False,
+) -> None:
+    """Say what changed between two runs, or between two phases: what is worse first.
+
+    A difference is no failure: the exit code is 0, and 1 with --gate if anything is worse.
+    Example: day0 diff runs/before runs/after --gate
+    Example: day0 diff runs/v32 --phases prefill decode
+    """
+    _call(
+        "diff", file="diff", old=old, new=new, phases=phases, only=only or [], gate=gate, everything=all_, json=json
+    )
+
+
 @app.command("export-inputs")
 def export_inputs(
     run: Run = DEFAULT_RUN,
