@@ -71,7 +71,9 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 @app.command()
 def trace(
-    model: Annotated[str, typer.Argument(help="toy, hf:<model_type>, hf:<folder>, py:<module>:<factory> or inputs:<file>.")],
+    model: Annotated[
+        str, typer.Argument(help="toy, hf:<model_type>, hf:<folder>, py:<module>:<factory> or inputs:<file>.")
+    ],
     run: Run = DEFAULT_RUN,
     set_: Set = None,
     dtype: Annotated[str, typer.Option(help="Dtype of the weights.")] = "bfloat16",
@@ -238,9 +240,7 @@ def diff(
     Example: day0 diff runs/before runs/after --gate
     Example: day0 diff runs/v32 --phases prefill decode
     """
-    _call(
-        "diff", file="diff", old=old, new=new, phases=phases, only=only or [], gate=gate, everything=all_, json=json
-    )
+    _call("diff", file="diff", old=old, new=new, phases=phases, only=only or [], gate=gate, everything=all_, json=json)
 
 
 @app.command("export-inputs")

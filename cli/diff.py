@@ -62,7 +62,9 @@ def _choose(only: list[str]) -> tuple[Kind, ...]:
 
 def _phases(old: Path, new: Path | None, names: tuple[str, str]) -> Diff:
     if new is not None:
-        raise Day0Error("--phases", "two phases of one trace are compared", hint=f"name one run: day0 diff {old} --phases …")
+        raise Day0Error(
+            "--phases", "two phases of one trace are compared", hint=f"name one run: day0 diff {old} --phases …"
+        )
     found = _read(old).get(Trace)
     if found is None:
         raise Day0Error(str(old), "there is no trace in it", hint="make one with `day0 trace`")
@@ -71,7 +73,9 @@ def _phases(old: Path, new: Path | None, names: tuple[str, str]) -> Diff:
 
 def _sides(old: Path, new: Path | None, kinds: tuple[Kind, ...]) -> Diff:
     if new is None:
-        raise Day0Error("day0 diff", "a second run or record is missing", hint=f"day0 diff {old} OTHER, or --phases A B")
+        raise Day0Error(
+            "day0 diff", "a second run or record is missing", hint=f"day0 diff {old} OTHER, or --phases A B"
+        )
     a, b = _read(old), _read(new)
     shared = [kind for kind in kinds if kind.record in a and kind.record in b]
     if not shared:
@@ -91,7 +95,9 @@ def _read(path: Path) -> Side:
         folder = RunFolder(path)
         found = {kind: envelope for kind in FILES if (envelope := folder.read(kind)) is not None}
         if not found:
-            raise Day0Error(str(path), "there is no record in this folder", hint="begin with `day0 trace MODEL --run DIR`")
+            raise Day0Error(
+                str(path), "there is no record in this folder", hint="begin with `day0 trace MODEL --run DIR`"
+            )
         return found
     return _read_file(path)
 
@@ -146,7 +152,20 @@ def _warnings(old: Side, new: Side, kinds: list[type[Record]]) -> tuple[str, ...
         before, after = _device(a.record), _device(b.record)
         if before != after:
             found[f"device {before} → {after}: verdicts and figures are those of another device"] = None
+    for side, name in ((old, "before"), (new, "after")):
+        found.update(dict.fromkeys(f"{name}: {text}" for text in _stale(side)))
     return tuple(found)
+
+
+def _stale(side: Side) -> list[str]:
+    """Say which records of one folder were made from others than those that lie beside them."""
+    digests = {FILES[kind][0]: envelope.digest for kind, envelope in side.items()}
+    return [
+        f"{FILES[kind][1]} was made from another {stage}: run `day0 run` or `day0 {FILES[kind][0]}` again"
+        for kind, envelope in side.items()
+        for stage, digest in envelope.inputs.items()
+        if stage in digests and digests[stage] != digest
+    ]
 
 
 def _device(record: Record) -> str:
@@ -160,7 +179,7 @@ def _device(record: Record) -> str:
 def _show(talk: Talk, made: Diff, *, everything: bool) -> None:
     talk.say(f"{_headline(made)}  {_safe(made.old)} → {_safe(made.new)}")
     for warning in made.warnings:
-        talk.say(f"[yellow]not the same environment[/yellow]: {_safe(warning)}")
+        talk.say(f"[yellow]careful[/yellow]: {_safe(warning)}")
     # What got worse comes first, wherever it stands.
     parts = sorted(made.parts, key=lambda part: not any(one.effect == "worse" for one in part.changes))
     for part in parts:
@@ -186,21 +205,35 @@ def _show_part(talk: Talk, part: Part, *, everything: bool) -> None:
         groups.setdefault((one.effect, one.kind), []).append(one)
     for (effect, kind), members in groups.items():
         head = f"{MARKS[effect]} {kind}".strip()
-        rows = members if everything else members[:TOP]
-        more = f", {len(rows)} shown; --all shows them" if len(rows) < len(members) else ""
+        alike = [[one] for one in members] if everything else _alike(members)
+        rows = alike if everything else alike[:TOP]
+        hidden = len(members) - sum(len(row) for row in rows)
+        more = f", {hidden} not shown; --all shows them" if hidden else ""
         talk.say(f"\n{head} ({len(members)}{more})")
         _show_rows(talk, rows)
 
 
-def _show_rows(talk: Talk, rows: list[Change]) -> None:
+def _alike(members: list[Change]) -> list[list[Change]]:
+    """Put changes of one operator from the same to the same together, such as fifty cases that fail now."""
+    groups: dict[tuple[str, ...], list[Change]] = {}
+    for number, one in enumerate(members):
+        # Figures differ in every row; only words are the same.
+        alone = (str(number),) if any(text[-1:].isdigit() for text in (one.old, one.new)) else ()
+        groups.setdefault((one.subject, one.old, one.new, *alone), []).append(one)
+    return list(groups.values())
+
+
+def _show_rows(talk: Talk, rows: list[list[Change]]) -> None:
     """One line with operator, both sides and calls; below it, dimmed, where and why."""
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(overflow="fold", max_width=34)
     table.add_column(overflow="fold")
-    for one in rows:
-        calls = f"  [dim]{one.calls:,} calls[/dim]" if one.calls else ""
-        lines = [f"{_side(one)}{calls}"]
+    for members in rows:
+        one, calls = members[0], sum(it.calls for it in members)
+        times = f"{len(members)} × " if len(members) > 1 else ""
+        lines = [f"{times}{_side(one)}" + (f"  [dim]{calls:,} calls[/dim]" if calls else "")]
         notes = "; ".join(text for text in (one.where, one.reason) if text)
+        notes = f"first: {notes}" if notes and times else notes
         if notes:
             lines.append(f"[dim]{_safe(notes)}[/dim]")
         table.add_row(f"  {_safe(one.subject)}", "\n".join(lines))

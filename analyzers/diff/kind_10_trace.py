@@ -80,9 +80,7 @@ def _models(old: Trace, new: Trace) -> list[Change]:
 
 def _phases(old: Trace, new: Trace) -> list[Change]:
     def text(trace: Trace) -> dict[str, str]:
-        return {
-            one.name: f"batch {one.batch}, {one.tokens:,} tokens after {one.context:,}" for one in trace.phases
-        }
+        return {one.name: f"batch {one.batch}, {one.tokens:,} tokens after {one.context:,}" for one in trace.phases}
 
     a, b = text(old), text(new)
     names = dict.fromkeys([*a, *b])
@@ -136,9 +134,7 @@ class _Group:
     members: int = 0
 
 
-def _grouped(
-    kind: str, pairs: list[tuple[TraceEntry, TraceEntry]], text: Callable[[TraceEntry], str]
-) -> list[Change]:
+def _grouped(kind: str, pairs: list[tuple[TraceEntry, TraceEntry]], text: Callable[[TraceEntry], str]) -> list[Change]:
     """Make one change of all pairs of one operator with the same texts, or, for sizes, in the same place."""
     groups: dict[Hashable, _Group] = defaultdict(_Group)
     for a, b in pairs:

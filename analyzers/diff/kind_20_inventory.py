@@ -12,7 +12,7 @@ __all__ = ["RECORD", "compare"]
 
 RECORD = Inventory
 
-KINDS = ("new gap", "verdict", "gap closed", "gap gone", "dtype", "rank", "time")
+KINDS = ("new gap", "verdict", "gap closed", "gap gone", "dtype", "share", "time")
 
 LEVEL = {
     "native": 0,
@@ -108,9 +108,7 @@ def _alone(kind: str, effect: Effect, entries: list[InventoryEntry]) -> list[Cha
     ]
 
 
-def _change(
-    kind: str, effect: Effect, op: str, old: str, new: str, entries: list[InventoryEntry]
-) -> Change:
+def _change(kind: str, effect: Effect, op: str, old: str, new: str, entries: list[InventoryEntry]) -> Change:
     return Change(
         kind=kind,
         effect=effect,
@@ -133,17 +131,17 @@ def _dtype_changes(pairs: list[Pair]) -> list[Change]:
 
 
 def _ranks(old: Inventory, new: Inventory) -> list[Change]:
-    """Return the operators among the first of either side whose rank and share moved."""
+    """Return the operators among the first of either side whose share of the time moved, with their ranks."""
     a, b = _shares(old), _shares(new)
     place_a = {op: number for number, op in enumerate(a, start=1)}
     place_b = {op: number for number, op in enumerate(b, start=1)}
     found = []
     for op in dict.fromkeys([*list(b)[:TOP], *list(a)[:TOP]]):
         before, after = a.get(op, 0.0), b.get(op, 0.0)
-        if place_a.get(op) != place_b.get(op) and abs(after - before) >= MOVED_SHARE:
-            texts = [f"#{place[op]} {share:.1%}" if op in place else "none" for place, share in
-                     ((place_a, before), (place_b, after))]
-            found.append(Change(kind="rank", subject=op, old=texts[0], new=texts[1], weight=abs(after - before)))
+        if abs(after - before) >= MOVED_SHARE:
+            sides = ((place_a, before), (place_b, after))
+            texts = [f"#{place[op]} {share:.1%}" if op in place else "not called" for place, share in sides]
+            found.append(Change(kind="share", subject=op, old=texts[0], new=texts[1], weight=abs(after - before)))
     return found
 
 

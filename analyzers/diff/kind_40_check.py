@@ -37,14 +37,14 @@ def compare(old: NumericsReport, new: NumericsReport) -> Part:
     changes: list[Change] = []
     for key in a.keys() & b.keys():
         changes += _case(a[key], b[key])
-    changes += [
-        _change("no longer there", "other", one, one.status, "") for key, one in a.items() if key not in b
-    ]
+    changes += [_change("no longer there", "other", one, one.status, "") for key, one in a.items() if key not in b]
     for key, one in b.items():
         if key not in a:
             failing = LEVEL[one.status] >= 3
             changes.append(
-                _change("newly failing" if failing else "new case", "worse" if failing else "other", one, "", one.status)
+                _change(
+                    "newly failing" if failing else "new case", "worse" if failing else "other", one, "", one.status
+                )
             )
     same = sum(not _case(a[key], b[key]) for key in a.keys() & b.keys())
     return Part(name="check", summary=f"{_counts(old)} → {_counts(new)}", same=same, changes=ordered(changes, KINDS))
@@ -64,11 +64,11 @@ def _case(old: CaseResult, new: CaseResult) -> list[Change]:
         return [_change(kind, effect, new, old.status, new.status)]
     if old.error is None or new.error is None:
         return []
-    texts = [f"{value:.2g}" for value in (old.error, new.error)]
+    a, b = f"{old.error:.2g}", f"{new.error:.2g}"
     if new.error > GROWN * old.error and new.error > (new.yardstick or 0.0):
-        return [_change("error grew", "worse", new, *texts, weight=new.error / (old.error or 1e-30))]
+        return [_change("error grew", "worse", new, a, b, weight=new.error / (old.error or 1e-30))]
     if old.error > GROWN * new.error and old.error > (old.yardstick or 0.0):
-        return [_change("error shrank", "better", new, *texts, weight=old.error / (new.error or 1e-30))]
+        return [_change("error shrank", "better", new, a, b, weight=old.error / (new.error or 1e-30))]
     return []
 
 

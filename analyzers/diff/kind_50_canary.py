@@ -28,7 +28,9 @@ def compare(old: CanaryReport, new: CanaryReport) -> Part:
         changes += _stage(name, a.get(name), b.get(name))
     touched = {one.subject for one in changes}
     summary = f"{_counts(old)} → {_counts(new)}"
-    return Part(name="canary", summary=summary, same=len((a.keys() & b.keys()) - touched), changes=ordered(changes, KINDS))
+    return Part(
+        name="canary", summary=summary, same=len((a.keys() & b.keys()) - touched), changes=ordered(changes, KINDS)
+    )
 
 
 def _counts(report: CanaryReport) -> str:

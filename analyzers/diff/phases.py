@@ -125,7 +125,7 @@ def _intensity(old: list[TraceEntry], new: list[TraceEntry], first: str, second:
         flops = sum(one.flops * one.counts[phase] for one in side)
         moved = sum(one.bytes * one.counts[phase] for one in side)
         values.append(flops / moved if moved else 0.0)
-    return f"{arrow(*values, form=',.1f')} FLOPs a byte" if any(values) else ""
+    return f"{arrow(values[0], values[1], ',.1f')} FLOPs a byte" if any(values) else ""
 
 
 def _work(entry: TraceEntry) -> float:

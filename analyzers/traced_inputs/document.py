@@ -97,8 +97,12 @@ def _parse(number: int, line: str, body: str, op: str, place: Place) -> Line:
     call = _CALL.match(body, begin)
     if call:
         if not op:
-            place.fail(1, "a call stands before the first operator", "begin with a line such as Operator: aten.mm.default")
-        return Line(number=number, text=line, op=op, count=_count(call, place), call=_arguments(body, call.end(), place))
+            place.fail(
+                1, "a call stands before the first operator", "begin with a line such as Operator: aten.mm.default"
+            )
+        return Line(
+            number=number, text=line, op=op, count=_count(call, place), call=_arguments(body, call.end(), place)
+        )
     rest = body[begin:].strip(" \t")
     if rest and not rest.startswith("#"):
         _explain(body, begin, place)

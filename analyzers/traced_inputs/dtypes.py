@@ -52,6 +52,4 @@ ITEM_BYTES = {
 
 LAYOUTS = frozenset({"strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged"})
 MEMORY_FORMATS = frozenset({"contiguous_format", "channels_last", "channels_last_3d", "preserve_format"})
-QSCHEMES = frozenset(
-    {"per_tensor_affine", "per_channel_affine", "per_tensor_symmetric", "per_channel_symmetric"}
-)
+QSCHEMES = frozenset({"per_tensor_affine", "per_channel_affine", "per_tensor_symmetric", "per_channel_symmetric"})

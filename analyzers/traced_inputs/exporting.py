@@ -84,8 +84,8 @@ def _unwritable(signature: Signature, extended: bool) -> str:
     for value in tensor_values(signature):
         if value.dtype not in (ITEM_BYTES if extended else SHORT_OF):
             return f"{value.dtype} has no name in the text"
-    for value in (*signature.args, *signature.kwargs.values()):
-        for scalar in _scalars(value):
+    for argument in (*signature.args, *signature.kwargs.values()):
+        for scalar in _scalars(argument):
             if scalar.type == "dtype" and scalar.value not in (ITEM_BYTES if extended else SHORT_OF):
                 return f"{scalar.value} has no name in the text"
     return ""

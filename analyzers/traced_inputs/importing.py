@@ -62,7 +62,9 @@ def _line(line: Line) -> tuple[TextLine, Signature | None]:
 def _refuse_empty(lines: list[TextLine], file: str) -> None:
     refused = [f"line {number}: {one.refused}" for number, one in enumerate(lines, start=1) if one.refused]
     what = f"none of its {len(refused)} calls can be taken over" if refused else "there is no call in it"
-    raise Day0Error(file, what, facts=tuple(refused[:5]), hint="a call is a line such as cnt: 3, ((T([2, 3], f16),), {})")
+    raise Day0Error(
+        file, what, facts=tuple(refused[:5]), hint="a call is a line such as cnt: 3, ((T([2, 3], f16),), {})"
+    )
 
 
 def _trace(entries: list[TraceEntry], imported: ImportedText, source: str) -> Trace:

@@ -292,7 +292,9 @@ def tensors(draw: st.DrawFn) -> TensorValue:
 
 
 VALUES: st.SearchStrategy[Value] = st.recursive(
-    SCALARS | tensors(), lambda inner: st.lists(inner, max_size=4).map(lambda one: ListValue(items=tuple(one))), max_leaves=8
+    SCALARS | tensors(),
+    lambda inner: st.lists(inner, max_size=4).map(lambda one: ListValue(items=tuple(one))),
+    max_leaves=8,
 )
 NAMES = st.from_regex(r"[a-z_][a-z0-9_]{0,12}", fullmatch=True)
 SIGNATURES = st.builds(
@@ -315,7 +317,8 @@ def test_fuzz_what_is_written_is_read_as_the_same_signature(signature: Signature
     assert call_line(first(f"Operator: {operator_name(signature.op)}\n{plain}"), count) == plain
 
 
-ALPHABET = list("()[]{},:=+-'\"\\ \t\r\n0123456789.eEjJTSxu#_") + [
+ALPHABET = [
+    *"()[]{},:=+-'\"\\ \t\r\n0123456789.eEjJTSxu#_",
     "T([",
     "ST([",
     "f16",
