@@ -17,7 +17,7 @@ from day0.analyzers.diff.phases import compare_phases
 from day0.cli.failures import clean
 from day0.cli.rundir import FILES, MAX_RECORD_BYTES, RunFolder
 from day0.cli.talk import Talk
-from day0.codec import SCHEMAS, Envelope, decode
+from day0.codec import SCHEMAS, Envelope, body_hash, decode
 from day0.errors import Day0Error, ExitCode
 from day0.records import CanaryReport, Inventory, Lock, NumericsReport, Record, Trace
 
@@ -159,12 +159,12 @@ def _warnings(old: Side, new: Side, kinds: list[type[Record]]) -> tuple[str, ...
 
 def _stale(side: Side) -> list[str]:
     """Say which records of one folder were made from others than those that lie beside them."""
-    digests = {FILES[kind][0]: envelope.digest for kind, envelope in side.items()}
+    digests = {FILES[kind][0]: (envelope.digest, body_hash(envelope.record)) for kind, envelope in side.items()}
     return [
         f"{FILES[kind][1]} was made from another {stage}: run `day0 run` or `day0 {FILES[kind][0]}` again"
         for kind, envelope in side.items()
         for stage, digest in envelope.inputs.items()
-        if stage in digests and digests[stage] != digest
+        if stage in digests and digest not in digests[stage]
     ]
 
 

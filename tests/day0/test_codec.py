@@ -6,6 +6,7 @@ import pytest
 
 from day0.codec import SCHEMAS, body_hash, decode, encode
 from day0.errors import Day0Error
+from day0.hashing import hash_json
 from day0.records import (
     CaseResult,
     Identity,
@@ -93,6 +94,13 @@ def test_an_unknown_optional_field_of_a_later_writer_is_ignored() -> None:
     document = json.loads(_text())
     document["body"]["written_by_a_later_day0"] = True
     assert decode(Lock, json.dumps(document), where="ops.lock", remake="day0 register").record == LOCK
+
+
+def test_a_field_that_came_later_does_not_make_an_earlier_file_a_changed_one() -> None:
+    document = json.loads(_text())
+    del document["body"]["gaps"]
+    document["sha256"] = hash_json(document["body"])
+    assert decode(Lock, json.dumps(document), where="ops.lock", remake="day0 register").record.gaps == ()
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", "null", '"x"', "[" * 100_000])

@@ -12,6 +12,7 @@ from day0.records import (
     Gap,
     GateResult,
     Identity,
+    ImportedText,
     Inventory,
     InventoryEntry,
     Leaf,
@@ -27,6 +28,7 @@ from day0.records import (
     Signature,
     StageResult,
     TensorValue,
+    TextLine,
     Trace,
     TraceEntry,
 )
@@ -79,6 +81,15 @@ def records() -> tuple[Record, ...]:
                 host_sync=True,
                 flops=5,
                 bytes=6,
+            ),
+        ),
+        imported=ImportedText(
+            file="in.txt",
+            sha256="00",
+            lines=(
+                TextLine(text="Operator: aten.index.Tensor"),
+                TextLine(entry="0123456789abcdef", count=3),
+                TextLine(count=1, text="cnt: 1, ((), {})", refused="it lacks an argument"),
             ),
         ),
     )
