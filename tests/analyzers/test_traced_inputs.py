@@ -96,6 +96,17 @@ def _scalars(signature: Signature) -> list[ScalarValue]:
     return [one for one in (*signature.args, *signature.kwargs.values()) if isinstance(one, ScalarValue)]
 
 
+@pytest.mark.parametrize("value", ["(1-0j)", "(-0-0j)", "-0j", "(inf-nanj)", "(nan+infj)", "1e-05j"])
+def test_complex_numbers_keep_the_signs_of_their_zeros(value: str) -> None:
+    (found,) = first(call(f"(({value},), {{}})")).args
+    assert found == ScalarValue(type="complex", value=repr(complex(value.strip("()"))))
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3), (2, 3, 0), (0, 0, 4), (5, 1, 4), (7,)])
+def test_strides_that_are_not_written_are_those_of_torch(shape: tuple[int, ...]) -> None:
+    assert contiguous_stride(shape) == torch.empty(shape).stride()
+
+
 def test_an_imported_call_knows_its_cost_and_its_results() -> None:
     (entry,) = take(call("((T([2, 3], f32), T([3, 5], f32)), {})", "aten.mm.default")).entries
     assert entry.flops == 2 * 2 * 3 * 5
