@@ -71,7 +71,9 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 @app.command()
 def trace(
-    model: Annotated[str, typer.Argument(help="toy, hf:<model_type>, hf:<folder> or py:<module>:<factory>.")],
+    model: Annotated[
+        str, typer.Argument(help="toy, hf:<model_type>, hf:<folder>, py:<module>:<factory> or inputs:<file>.")
+    ],
     run: Run = DEFAULT_RUN,
     set_: Set = None,
     dtype: Annotated[str, typer.Option(help="Dtype of the weights.")] = "bfloat16",
@@ -230,6 +232,48 @@ def report(run: Run = DEFAULT_RUN, json: Json = False) -> None:
     Example: day0 report --run runs/toy-on-sim
     """
     _call("report", run=run, json=json)
+
+
+@app.command()
+def diff(
+    old: Annotated[Path, typer.Argument(help="Run folder or record, as it was.")],
+    new: Annotated[Path | None, typer.Argument(help="Run folder or record, as it is now.")] = None,
+    phases: Annotated[
+        tuple[str, str] | None, typer.Option("--phases", help="Compare two phases of one trace.", metavar="A B")
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="trace, inventory, register, check or canary.", metavar="KIND"),
+    ] = None,
+    gate: Annotated[bool, typer.Option("--gate", help="Exit code 1 if anything is worse.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Show every change.")] = False,
+    json: Json = False,
+) -> None:
+    """Say what changed between two runs, or between two phases: what is worse first.
+
+    A difference is no failure: the exit code is 0, and 1 with --gate if anything is worse.
+    Example: day0 diff runs/before runs/after --gate
+    Example: day0 diff runs/v32 --phases prefill decode
+    """
+    _call("diff", file="diff", old=old, new=new, phases=phases, only=only or [], gate=gate, everything=all_, json=json)
+
+
+@app.command("export-inputs")
+def export_inputs(
+    run: Run = DEFAULT_RUN,
+    out: Annotated[Path | None, typer.Option("--out", help="File to write; else stdout.", metavar="FILE")] = None,
+    extended: Annotated[
+        bool, typer.Option("--extended", help="Also write what only day0 reads: offsets, ranges, fp8 dtypes.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that says something else.")] = False,
+    json: Json = False,
+) -> None:
+    """Write the trace as the public text of traced inputs; an imported one comes back byte for byte.
+
+    The way in is a source: day0 trace inputs:FILE.
+    Example: day0 export-inputs --run runs/v32 --out v32.txt
+    """
+    _call("export_inputs", file="traced_inputs", run=run, out=out, extended=extended, force=force, json=json)
 
 
 @device_app.command("list")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
@@ -14,11 +15,14 @@ from day0.analyzers.inventory import take_inventory
 from day0.analyzers.numerics import check_case, plan_cases
 from day0.analyzers.parallel import trace_one_rank
 from day0.analyzers.trace import trace_model
+from day0.analyzers.traced_inputs.document import read_inputs
+from day0.analyzers.traced_inputs.importing import import_trace
 from day0.cli.rundir import write_atomically
 from day0.cli.session import Session
 from day0.codec import body_hash
 from day0.errors import Day0Error
 from day0.hashing import hash_json
+from day0.models.inputs import inputs_path, no_model
 from day0.models.workload import plan_phases
 from day0.records import CanaryReport, CaseResult, Inventory, Lock, NumericsReport, Trace
 from day0.registry import lock as locking
@@ -29,11 +33,21 @@ __all__ = ["make_canary", "make_inventory", "make_lock", "make_numerics", "make_
 
 def make_trace(session: Session) -> Trace:
     """Stage 1."""
+    path = inputs_path(session.plan.model.source)
+    if path is not None:
+        return _import(session, path)
     phases = plan_phases(session.spec, session.plan.workload)
     ranks = session.plan.workload.world_size
     if ranks > 1:
         return trace_one_rank(session.spec, phases, ranks, mode=session.plan.trace, progress=session.talk.progress)
     return trace_model(session.spec, phases, mode=session.plan.trace, progress=session.talk.progress)
+
+
+def _import(session: Session, path: Path) -> Trace:
+    if session.plan.workload.phases:
+        raise Day0Error("--phase", "a text of traced inputs has no phases", hint="leave --phase away")
+    source = session.plan.model.source
+    return import_trace(read_inputs(path), str(path), source=source, progress=session.talk.progress)
 
 
 def make_inventory(session: Session) -> Inventory:
@@ -137,6 +151,8 @@ def _finished(session: Session, key: str) -> dict[str, CaseResult]:
 def make_canary(session: Session) -> CanaryReport:
     """Stage 5. Only a lock whose numerics passed may enter, unless the user says otherwise, which is recorded."""
     trace = session.folder.need(Trace).record
+    if trace.imported is not None:
+        raise no_model(trace.model.source)
     lock, numerics = session.folder.need(Lock).record, session.folder.need(NumericsReport).record
     _refuse_unverified(session, lock, numerics)
     plan = session.plan.canary

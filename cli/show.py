@@ -15,6 +15,7 @@ from day0.cli.failures import clean
 from day0.cli.rundir import RunFolder
 from day0.cli.stages import STAGES, Outcome
 from day0.cli.talk import Talk
+from day0.cli.traced_inputs import show_imported
 from day0.playbook import Playbook
 from day0.records import CanaryReport, Inventory, InventoryEntry, Lock, NumericsReport, Record, StageResult, Trace
 
@@ -137,6 +138,8 @@ def _trace(talk: Talk, trace: Trace, *, operators: bool) -> None:
     for name, row in sorted(calls.items(), key=lambda item: (-item[1][2], -item[1][0]))[:TOP]:
         table.add_row(_safe(name), f"{row[0]:,}", str(row[1]), f"{row[2] / 1e9:,.3f}" if row[2] else "")
     talk.out.print(table)
+    if trace.imported is not None:
+        show_imported(talk, trace.imported)
 
 
 def _inventory(talk: Talk, inventory: Inventory) -> None:

@@ -22,6 +22,7 @@ __all__ = [
     "Gap",
     "GateResult",
     "Identity",
+    "ImportedText",
     "Inventory",
     "InventoryEntry",
     "Leaf",
@@ -38,6 +39,7 @@ __all__ = [
     "Signature",
     "StageResult",
     "TensorValue",
+    "TextLine",
     "Trace",
     "TraceEntry",
     "Value",
@@ -216,11 +218,32 @@ class ParallelInfo(Record):
     parameter_bytes: int
 
 
+class TextLine(Record):
+    """One line of a traced-inputs text that was imported."""
+
+    entry: str = ""
+    """Id of the signature that the line calls; empty for a line without one."""
+    count: int = 0
+    text: str | None = None
+    """The line as it stood; None where writing the entry gives the very same bytes."""
+    refused: str = ""
+    """Why a call is in the text and not among the entries."""
+
+
+class ImportedText(Record):
+    """A traced-inputs text, line by line: what is needed to give it back byte for byte."""
+
+    file: str
+    sha256: str
+    lines: tuple[TextLine, ...]
+    """Joined by newlines they are the text; the last one is empty if the text ended with a newline."""
+
+
 class Trace(Record):
     """The deduplicated operator calls of a model under a workload."""
 
     model: ModelInfo
-    mode: Literal["meta", "fake", "real"]
+    mode: Literal["meta", "fake", "real", "imported"]
     mode_reason: str
     device: str
     """Where the calls were recorded: what a model calls depends on it."""
@@ -230,6 +253,8 @@ class Trace(Record):
     """The level above `entries`: functions as the model called them. Empty in older records."""
     parallel: ParallelInfo | None = None
     """Set where one rank of several was traced: shapes and costs are that rank's."""
+    imported: ImportedText | None = None
+    """The text that the calls come from, where no model was run."""
 
 
 # ------------------------------------------------------------------------------------------ inventory

@@ -17,7 +17,7 @@ __all__ = ["open_model"]
 
 
 def open_model(plan: ModelPlan) -> ModelSpec:
-    """Open `toy`, `toy:<variant>`, `hf:<model_type or folder>` or `py:<module>:<factory>`.
+    """Open `toy`, `toy:<variant>`, `hf:<model_type or folder>`, `py:<module>:<factory>` or `inputs:<text file>`.
 
     Raises Day0Error for a source of another form, and what the sources themselves raise.
     """
@@ -30,12 +30,16 @@ def open_model(plan: ModelPlan) -> ModelSpec:
         from day0.models.hf import open_hf
 
         return open_hf(plan)
+    if kind == "inputs" and rest:
+        from day0.models.inputs import open_inputs
+
+        return open_inputs(plan)
     if kind == "py" and rest.strip(":."):
         return _open_factory(plan, rest)
     raise Day0Error(
         "model source",
         f"'{plan.source}' is of no known form",
-        hint="use `toy`, `toy:glm-5`, `hf:deepseek_v32`, `hf:path/to/folder` or `py:my_module:make_model`",
+        hint="use `toy`, `toy:glm-5`, `hf:deepseek_v32`, `hf:path/to/folder`, `py:my_module:make_model` or `inputs:file.txt`",
     )
 
 

@@ -109,6 +109,13 @@ def test_a_record_written_before_an_optional_field_was_there_loads() -> None:
     assert decode(Trace, json.dumps(document), where="trace.json", remake="day0 trace").record == trace
 
 
+def test_a_field_that_came_later_does_not_make_an_earlier_file_a_changed_one() -> None:
+    document = json.loads(_text())
+    del document["body"]["gaps"]
+    document["sha256"] = hash_json(document["body"])
+    assert decode(Lock, json.dumps(document), where="ops.lock", remake="day0 register").record.gaps == ()
+
+
 @pytest.mark.parametrize("text", ["[1, 2]", "null", '"x"', "[" * 100_000])
 def test_other_json_is_refused_without_a_traceback(text: str) -> None:
     with pytest.raises(Day0Error):

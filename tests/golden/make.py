@@ -15,6 +15,7 @@ from day0.records import (
     Gap,
     GateResult,
     Identity,
+    ImportedText,
     Inventory,
     InventoryEntry,
     Leaf,
@@ -31,6 +32,7 @@ from day0.records import (
     Signature,
     StageResult,
     TensorValue,
+    TextLine,
     Trace,
     TraceEntry,
 )
@@ -108,6 +110,15 @@ def records() -> tuple[Record, ...]:
         ),
         parallel=ParallelInfo(
             world_size=8, plan={"layers.*.x": "colwise"}, unused=("layers.*.y",), parameters=5, parameter_bytes=10
+        ),
+        imported=ImportedText(
+            file="in.txt",
+            sha256="00",
+            lines=(
+                TextLine(text="Operator: aten.index.Tensor"),
+                TextLine(entry="0123456789abcdef", count=3),
+                TextLine(count=1, text="cnt: 1, ((), {})", refused="it lacks an argument"),
+            ),
         ),
     )
     entry = InventoryEntry(

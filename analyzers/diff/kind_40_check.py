@@ -1,0 +1,86 @@
+"""Two numerics reports: cases that newly fail or pass, that are no longer measured, and errors that grew."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from day0.analyzers.diff.change import Change, Effect, Part, ordered
+from day0.records import CaseResult, NumericsReport
+
+__all__ = ["RECORD", "compare"]
+
+RECORD = NumericsReport
+
+KINDS = ("newly failing", "error grew", "status", "no longer there", "newly passing", "new case", "error shrank")
+
+LEVEL = {
+    "pass": 0,
+    "xfail": 1,
+    "fell_back": 1,
+    "skipped": 2,
+    "xpass": 3,
+    "undelegated": 3,
+    "fail": 4,
+    "crashed": 4,
+    "hung": 4,
+}
+"""How bad a status is: a case that is skipped now says less than one that passed."""
+
+GROWN = 2.0
+"""Errors change a little with every order of sums; twice as much is another computation."""
+
+
+def compare(old: NumericsReport, new: NumericsReport) -> Part:
+    """Compare two reports case by case. Worse: a worse status, and an error that doubled beyond the dtype's own."""
+    a = {one.case: one for one in old.cases}
+    b = {one.case: one for one in new.cases}
+    changes: list[Change] = []
+    for key in a.keys() & b.keys():
+        changes += _case(a[key], b[key])
+    changes += [_change("no longer there", "other", one, one.status, "") for key, one in a.items() if key not in b]
+    for key, one in b.items():
+        if key not in a:
+            failing = LEVEL[one.status] >= 3
+            changes.append(
+                _change(
+                    "newly failing" if failing else "new case", "worse" if failing else "other", one, "", one.status
+                )
+            )
+    same = sum(not _case(a[key], b[key]) for key in a.keys() & b.keys())
+    return Part(name="check", summary=f"{_counts(old)} → {_counts(new)}", same=same, changes=ordered(changes, KINDS))
+
+
+def _counts(report: NumericsReport) -> str:
+    counts = Counter(one.status for one in report.cases)
+    return ", ".join(f"{count} {status}" for status, count in counts.most_common()) or "no cases"
+
+
+def _case(old: CaseResult, new: CaseResult) -> list[Change]:
+    if old.status != new.status:
+        step = LEVEL[new.status] - LEVEL[old.status]
+        effect: Effect = "worse" if step > 0 else "better" if step < 0 else "other"
+        failing = LEVEL[new.status] >= 3 > LEVEL[old.status]
+        kind = "newly failing" if failing else "newly passing" if new.status == "pass" else "status"
+        return [_change(kind, effect, new, old.status, new.status)]
+    if old.error is None or new.error is None:
+        return []
+    a, b = f"{old.error:.2g}", f"{new.error:.2g}"
+    if new.error > GROWN * old.error and new.error > (new.yardstick or 0.0):
+        return [_change("error grew", "worse", new, a, b, weight=new.error / (old.error or 1e-30))]
+    if old.error > GROWN * new.error and old.error > (old.yardstick or 0.0):
+        return [_change("error shrank", "better", new, a, b, weight=old.error / (new.error or 1e-30))]
+    return []
+
+
+def _change(kind: str, effect: Effect, case: CaseResult, old: str, new: str, weight: float = 0.0) -> Change:
+    limit = f"limit {case.limit:.2g}" if case.limit is not None else ""
+    return Change(
+        kind=kind,
+        effect=effect,
+        subject=case.op,
+        old=old,
+        new=new,
+        where=f"{case.shapes} {case.regime}, {case.implementation}",
+        reason=case.reason or limit,
+        weight=weight,
+    )

@@ -1,0 +1,131 @@
+"""`day0 diff`: sides, exit codes, the first lines of the screen, `--json`, warnings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from day0.cli.app import app
+from day0.codec import decode, encode
+from day0.records import Inventory, Trace
+
+
+def day0(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.fixture
+def run(run_folder: Path) -> Path:
+    """Return a run folder with a trace and an inventory of the toy."""
+    done = day0("trace", "toy", "--run", run_folder, "--phase", "prefill=4", "--phase", "decode=1@4")
+    assert done.exit_code == 0, done.output
+    assert day0("inventory", "--run", run_folder, "--device", "sim").exit_code == 0
+    return run_folder
+
+
+@pytest.fixture
+def worse(run: Path) -> Path:
+    """Return a run folder in which one operator more is missing, made elsewhere."""
+    folder = run.parent / "worse"
+    folder.mkdir()
+    (folder / "trace.json").write_bytes((run / "trace.json").read_bytes())
+    text = (run / "inventory.json").read_text()
+    found = decode(Inventory, text, where="", remake="")
+    entries = tuple(
+        one.model_copy(update={"verdict": "missing", "device_verdict": "missing"}) if one.op == "aten::mm" else one
+        for one in found.record.entries
+    )
+    record = found.record.model_copy(update={"entries": entries})
+    environment = {**found.environment, "torch": "9.9.9", "planted": "[bold]x"}
+    (folder / "inventory.json").write_text(encode(record, inputs=found.inputs, environment=environment))
+    return folder
+
+
+def test_a_run_does_not_differ_from_itself(run: Path) -> None:
+    done = day0("diff", run, run, "--gate")
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith("no difference")
+    assert "careful" not in done.output
+
+
+def test_what_is_worse_comes_first_and_fails_the_gate_alone(run: Path, worse: Path) -> None:
+    done = day0("diff", run, worse)
+    assert done.exit_code == 0, "a difference is no failure"
+    lines = done.output.splitlines()
+    assert lines[0].startswith("1 worse, 0 better")
+    assert done.output.index("inventory") < done.output.index("\ntrace"), "the part with something worse comes first"
+    assert "worse new gap (1)" in done.output
+    assert day0("diff", run, worse, "--gate").exit_code == 1
+    assert day0("diff", worse, run, "--gate").exit_code == 0, "closing a gap is no failure"
+    assert day0("diff", run, worse, "--gate", "--only", "trace").exit_code == 0
+
+
+def test_another_environment_is_said(run: Path, worse: Path) -> None:
+    said = " ".join(day0("diff", run, worse).output.split())
+    assert "careful: torch" in said and "→ 9.9.9: operators and their kernels may differ" in said
+    assert "planted none → [bold]x: a fault was planted on one side" in said, "names are text, not markup"
+
+
+def test_json_is_on_stdout_alone(run: Path, worse: Path) -> None:
+    done = day0("diff", run / "inventory.json", worse / "inventory.json", "--json", "--gate")
+    assert done.exit_code == 1
+    told = json.loads(done.stdout)
+    assert told["schema"] == "day0.diff/1"
+    (part,) = told["parts"]
+    assert [(one["kind"], one["effect"], one["subject"]) for one in part["changes"] if one["effect"] == "worse"] == [
+        ("new gap", "worse", "aten::mm")
+    ]
+    assert any("9.9.9" in text for text in told["warnings"])
+
+
+def test_a_record_that_was_made_from_another_one_is_told(run: Path, worse: Path) -> None:
+    found = decode(Trace, (run / "trace.json").read_text(), where="", remake="")
+    record = found.record.model_copy(update={"mode_reason": "another"})
+    (worse / "trace.json").write_text(encode(record, inputs=found.inputs, environment=found.environment))
+    said = " ".join(day0("diff", run, worse).output.split())
+    assert "after: inventory.json was made from another trace" in said
+
+
+def test_phases_of_one_run(run: Path) -> None:
+    done = day0("diff", run, "--phases", "prefill", "decode")
+    assert done.exit_code == 0, done.output
+    assert "prefill 4 tokens after 0, decode 1 tokens after 4" in done.output
+    assert "sizes (" in done.output
+    told = json.loads(day0("diff", run, "--phases", "prefill", "decode", "--json").stdout)
+    assert {one["kind"] for one in told["parts"][0]["changes"]} >= {"sizes"}
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_no_line_is_wider_than_the_terminal(run: Path, worse: Path, columns: str) -> None:
+    for words in (("diff", run, worse), ("diff", run, "--phases", "prefill", "decode")):
+        done = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": columns})
+        assert max(len(line) for line in done.output.splitlines()) <= int(columns)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("{run}",), "a second run or record is missing"),
+        (("{run}", "nowhere"), "nowhere: there is no such run folder or record"),
+        (("{run}", "."), "there is no record in this folder"),
+        (("{run}", "other.json"), "other.json: this is no record of day0"),
+        (("{run}", "{run}/plan.json"), "are not compared"),
+        (("{run}/trace.json", "{run}/inventory.json"), "no kind of record in common"),
+        (("{run}", "{run}", "--only", "traces"), "there is no such kind of record"),
+        (("{run}", "{run}", "--phases", "a", "b"), "two phases of one trace"),
+        (("{run}", "--phases", "prefill", "decoed"), "did you mean decode?"),
+        (("{run}/inventory.json", "--phases", "prefill", "decode"), "there is no trace in it"),
+        (("{run}", "deep.json"), "this is no record of day0"),
+        (("{run}", "/dev/zero"), "this is no record"),
+    ],
+)
+def test_mistakes_are_told(run: Path, words: tuple[str, ...], says: str) -> None:
+    Path("other.json").write_text('{"schema": ["day0')
+    Path("deep.json").write_text("[" * 100_000)
+    done = day0("diff", *(word.format(run=run) for word in words))
+    assert done.exit_code == 2, done.output
+    assert says in done.stderr
+    assert "hint:" in done.stderr
