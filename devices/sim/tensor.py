@@ -7,12 +7,15 @@ from typing import Any, Self
 
 import torch
 
+from day0.devices.sim.compiling import refuse_compiled
 from day0.devices.sim.dispatch import dispatch
+from day0.devices.sim.saving import reduced, storage_on_device
 from day0.devices.sim.state import STATE
 
 __all__ = ["SimTensor", "raw"]
 
 _DATA: Any = torch.Tensor.data
+_STORAGE: Any = torch.Tensor.untyped_storage
 
 _OUTSIDE: weakref.WeakValueDictionary[int, torch.UntypedStorage] = weakref.WeakValueDictionary()
 """The storage that torch sees of a tensor on the device, by that of the CPU tensor within."""
@@ -27,11 +30,11 @@ class SimTensor(torch.Tensor):
 
     @staticmethod
     def __new__(cls: type[Self], raw: torch.Tensor, index: int = 0) -> Self:
-        """Wrap `raw`, whose memory counts as the device's from now on.
+        """Wrap `raw`, whose memory counts as that of device `index` from now on.
 
         Raises torch.OutOfMemoryError if the device has not that much.
         """
-        STATE.allocated(raw)
+        STATE.allocated(raw, index)
         made: Self = torch.Tensor._make_wrapper_subclass(
             cls,
             raw.size(),
@@ -49,7 +52,8 @@ class SimTensor(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]  # torch's stub forgets `func`
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run one operator."""
+        """Run one operator. Raises RuntimeError within torch.compile, but for its backend `eager`."""
+        refuse_compiled(func)
         return dispatch(func, args, kwargs or {})
 
     def _get_data(self) -> torch.Tensor:
@@ -63,6 +67,21 @@ class SimTensor(torch.Tensor):
             self.raw = value.raw
 
     data = property(_get_data, _set_data)
+
+    def untyped_storage(self) -> torch.UntypedStorage:
+        """Return the memory below, which views share."""
+        return storage_on_device(self.raw.untyped_storage(), self.get_device())
+
+    def new_tensor(self, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+        """Make a tensor from numbers, on the same device if no other one is asked for. torch forgets the index here."""
+        place, kind = self.device if device is None else device, self.dtype if dtype is None else dtype
+        if isinstance(data, torch.Tensor):
+            return data.detach().to(place, kind, copy=True).requires_grad_(requires_grad)
+        return torch.tensor(data, dtype=kind, device=place, requires_grad=requires_grad)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Save as torch saves its own tensors: readable with weights_only, loadable on any device."""
+        return reduced(self, self.untyped_storage())
 
     def tolist(self) -> Any:
         """Return the values as Python numbers, after a transfer, as on any device."""
@@ -92,7 +111,7 @@ class SimTensor(torch.Tensor):
 
 def _share_storage(made: SimTensor) -> None:
     """Let views have one storage outside too: torch asks whether two tensors are aliases by comparing storages."""
-    shared = _OUTSIDE.setdefault(made.raw.untyped_storage()._cdata, own := made.untyped_storage())
+    shared = _OUTSIDE.setdefault(made.raw.untyped_storage()._cdata, own := _STORAGE(made))
     if shared is own:
         return
     place = made.storage_offset(), made.size(), made.stride()
