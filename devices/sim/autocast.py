@@ -16,21 +16,107 @@ from day0.reference_ops.signatures import dtype_name, resolve, tensors_in
 
 __all__ = ["autocast_dtypes", "register_autocast"]
 
-_NARROW = """
-_convolution convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d prelu addmm
-addmv addr matmul mm mv linalg_vecdot linear addbmm baddbmm bmm chain_matmul linalg_multi_dot einsum
-scaled_dot_product_attention lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell
-""".split()
-_WIDE = """
-acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow softplus layer_norm native_layer_norm
-group_norm rms_norm cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss nll_loss2d nll_loss_nd
-hinge_embedding_loss kl_div l1_loss smooth_l1_loss huber_loss mse_loss margin_ranking_loss multilabel_margin_loss
-soft_margin_loss triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp
-prod softmax log_softmax cumprod cumsum linalg_vector_norm linalg_matrix_norm norm sum
-""".split()
-_WIDEST = "addcdiv addcmul atan2 bilinear cross dot grid_sampler index_put tensordot scatter_add cat stack".split()
+_NARROW = [
+    "_convolution",
+    "convolution",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_tbc",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "prelu",
+    "addmm",
+    "addmv",
+    "addr",
+    "matmul",
+    "mm",
+    "mv",
+    "linalg_vecdot",
+    "linear",
+    "addbmm",
+    "baddbmm",
+    "bmm",
+    "chain_matmul",
+    "linalg_multi_dot",
+    "einsum",
+    "scaled_dot_product_attention",
+    "lstm_cell",
+    "gru_cell",
+    "rnn_tanh_cell",
+    "rnn_relu_cell",
+]
+_WIDE = [
+    "acos",
+    "asin",
+    "cosh",
+    "erfinv",
+    "exp",
+    "expm1",
+    "log",
+    "log10",
+    "log2",
+    "log1p",
+    "reciprocal",
+    "rsqrt",
+    "sinh",
+    "tan",
+    "pow",
+    "softplus",
+    "layer_norm",
+    "native_layer_norm",
+    "group_norm",
+    "rms_norm",
+    "cosine_similarity",
+    "poisson_nll_loss",
+    "cosine_embedding_loss",
+    "nll_loss",
+    "nll_loss2d",
+    "nll_loss_nd",
+    "hinge_embedding_loss",
+    "kl_div",
+    "l1_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+    "mse_loss",
+    "margin_ranking_loss",
+    "multilabel_margin_loss",
+    "soft_margin_loss",
+    "triplet_margin_loss",
+    "multi_margin_loss",
+    "binary_cross_entropy_with_logits",
+    "dist",
+    "pdist",
+    "cdist",
+    "renorm",
+    "logsumexp",
+    "prod",
+    "softmax",
+    "log_softmax",
+    "cumprod",
+    "cumsum",
+    "linalg_vector_norm",
+    "linalg_matrix_norm",
+    "norm",
+    "sum",
+]
+_WIDEST = [
+    "addcdiv",
+    "addcmul",
+    "atan2",
+    "bilinear",
+    "cross",
+    "dot",
+    "grid_sampler",
+    "index_put",
+    "tensordot",
+    "scatter_add",
+    "cat",
+    "stack",
+]
 
-_KEY = torch._C.DispatchKey.AutocastPrivateUse1
+_KEY: Any = torch._C.DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]  # torch's stub leaves it out
 _CANDIDATES = (torch.bfloat16, torch.float16)
 
 Kernel = Callable[..., Any]

@@ -20,9 +20,11 @@ _WRAPPED = "_torchdynamo_orig_backend"
 def stay_out_of_tracing(entries: Iterable[Callable[..., Any]], inner: Iterable[Callable[..., Any]]) -> None:
     """Keep torch's tracer out of functions: out of `entries` themselves, out of `inner` and all that those call."""
     skip, go_on = eval_frame._FrameAction.SKIP, eval_frame._FrameAction.DEFAULT
-    for one in (*entries, refuse_compiled):
+    outer: tuple[Callable[..., Any], ...] = (*entries, refuse_compiled)
+    for one in outer:
         eval_frame.set_code_exec_strategy(one.__code__, eval_frame._FrameExecStrategy(skip, go_on))
-    for one in (*inner, _backend_of):
+    below: tuple[Callable[..., Any], ...] = (*inner, _backend_of)
+    for one in below:
         eval_frame.set_code_exec_strategy(one.__code__, eval_frame._FrameExecStrategy(skip, skip))
 
 

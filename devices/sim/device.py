@@ -68,7 +68,7 @@ def _register_backend() -> None:
     _LASTING.extend([*register_autocast(), register_pinning()])
     register_loading()
     explain_backward()
-    stay_out_of_tracing([SimTensor.__torch_dispatch__.__func__], [dispatch, SimTensor.__new__])
+    stay_out_of_tracing([vars(SimTensor)["__torch_dispatch__"].__func__], [dispatch, SimTensor.__new__])
 
 
 def close_sim() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any
 
 import torch
 
@@ -54,6 +53,8 @@ class _StreamContext:
 class SimModule:
     """Devices, random numbers, streams, memory and counters. `device` is an index, `sim:1`, or None for the current."""
 
+    _initialized = True
+    """What torch.utils.checkpoint looks at before it keeps the states of random numbers."""
     device = _Device
     stream = _StreamContext
     Stream = Stream
@@ -64,14 +65,17 @@ class SimModule:
     set_stream = staticmethod(set_stream)
 
     def is_initialized(self) -> bool:
+        """Return True: nothing has to be started."""
         return True
 
     def is_available(self) -> bool:
+        """Return True."""
         return True
 
     # ------------------------------------------------------------------------------------------ devices
 
     def current_device(self) -> int:
+        """Return the index that `sim` alone means in this thread."""
         return current_index()
 
     def set_device(self, device: object) -> None:
@@ -79,9 +83,11 @@ class SimModule:
         set_current_index(index_of(device))
 
     def device_count(self) -> int:
+        """Return how many devices the profile has."""
         return STATE.profile.devices
 
     def get_device_name(self, device: object = None) -> str:
+        """Return the profile's title. Raises RuntimeError for an index that there is not."""
         index_of(device)
         return STATE.profile.title
 
@@ -141,21 +147,27 @@ class SimModule:
     # ------------------------------------------------------------------------------------------- memory
 
     def memory_allocated(self, device: object = None) -> int:
+        """Return the bytes in use."""
         return _memory(device).allocated
 
     def max_memory_allocated(self, device: object = None) -> int:
+        """Return the most bytes that were in use at once."""
         return _memory(device).peak
 
     def memory_reserved(self, device: object = None) -> int:
+        """Return the bytes that a caching allocator would hold."""
         return _memory(device).reserved
 
     def max_memory_reserved(self, device: object = None) -> int:
+        """Return the most bytes that a caching allocator would have held."""
         return _memory(device).peak_reserved
 
     def reset_peak_memory_stats(self, device: object = None) -> None:
+        """Let the peaks begin at what is in use now."""
         _memory(device).reset_peaks()
 
     def memory_stats(self, device: object = None) -> dict[str, int]:
+        """Return the same figures under torch's names for CUDA."""
         found = _memory(device)
         return {
             "allocated_bytes.all.current": found.allocated,
@@ -188,9 +200,6 @@ class SimModule:
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         """Return the dtypes that autocast may take: the narrow ones that the profile holds."""
         return autocast_dtypes(STATE.profile.dtypes)
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"module 'torch.sim' has no attribute '{name}'")
 
 
 def _memory(device: object) -> DeviceMemory:

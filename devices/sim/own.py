@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from day0.devices.sim.forward import refuse_in_forward
-from day0.devices.sim.tensor import SimTensor, raw
 from day0.devices.sim.indices import index_of
+from day0.devices.sim.tensor import SimTensor, raw
 from day0.devices.sim.wrap import count_between, count_transfer, on_device, wrap
 
 __all__ = ["CLOSED_COMPOSITES", "OWN_KERNELS"]
@@ -34,18 +34,11 @@ CLOSED_COMPOSITES = frozenset(
 
 def _alias(self: torch.Tensor) -> torch.Tensor:
     if not isinstance(self, SimTensor):
-        return _alias_without_memory(self)
+        raise TypeError(
+            "the sim device takes no part in tracing with fake tensors (torch.compile, torch.export, FakeTensorMode): "
+            "make the traced tensors on device 'meta' or 'cpu'"
+        )
     return SimTensor(self.raw.detach(), self.get_device())
-
-
-def _alias_without_memory(self: torch.Tensor) -> torch.Tensor:
-    """Alias what torch's tracers put in the place of a tensor on the device: the kernel for meta tensors does it."""
-    included = torch._C._meta_in_tls_dispatch_include()
-    torch._C._set_meta_in_tls_dispatch_include(True)
-    try:
-        return self.detach()
-    finally:
-        torch._C._set_meta_in_tls_dispatch_include(included)
 
 
 def _same(self: torch.Tensor) -> torch.Tensor:

@@ -31,14 +31,14 @@ class SimGenerator(torch._C.Generator):
 
     def __new__(cls, device: object = "sim") -> Self:
         """Make a generator with torch's default seed. Raises RuntimeError for an index that no device has."""
-        made: Self = _PLAIN.__new__(cls, "cpu")
-        made.index = index_of(device)
-        _INDICES[made._cdata] = made.index
+        index, made = index_of(device), _PLAIN.__new__(cls, "cpu")
+        made.index = _INDICES[made._cdata] = index
         weakref.finalize(made, _INDICES.pop, made._cdata, None).atexit = False
-        return made
+        own: Self = made
+        return own
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> torch.device:  # type: ignore[override]  # torch's stub has a field
         """The device for which it draws."""
         return torch.device("sim", self.index)
 

@@ -67,9 +67,7 @@ def refuse_mixed_devices(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         )
 
 
-def _may_lie_on_host(
-    func: Any, base: str, tensor: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> bool:
+def _may_lie_on_host(func: Any, base: str, tensor: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     if tensor.dim() == 0 and not _is_written(func, tensor, args, kwargs):
         return True
     return base in _CPU_INDEX_ALLOWED and tensor.dtype in (torch.int64, torch.int32, torch.bool, torch.uint8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from day0.devices.sim.indices import index_of
 from day0.devices.sim.state import STATE
 
-__all__ = ["SimStorage", "reduced", "register_loading", "storage_on_device"]
+__all__ = ["SimStorage", "deep_copy", "reduced", "register_loading", "storage_on_device"]
 
 _BEFORE_TORCHS_OWN = 9
 
@@ -21,9 +22,13 @@ class SimStorage(torch.UntypedStorage):
     index: int
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> torch.device:  # type: ignore[override]  # torch's stub has a field
         """The simulated place."""
         return torch.device("sim", self.index)
+
+    def clone(self) -> SimStorage:
+        """Copy the memory, on the same device."""
+        return storage_on_device(torch.UntypedStorage(self.nbytes()).copy_(self), self.index)
 
 
 def storage_on_device(storage: torch.UntypedStorage, index: int) -> SimStorage:
@@ -40,10 +45,21 @@ def reduced(tensor: torch.Tensor, storage: SimStorage) -> Any:
     """Return what torch itself saves for a tensor: its storage, tagged with the device, and how it lies there."""
     hooks: OrderedDict[str, Any] = OrderedDict()
     if isinstance(tensor, torch.nn.Parameter):
-        return torch._utils._rebuild_parameter, (tensor.detach(), tensor.requires_grad, hooks)  # type: ignore[no-untyped-call]
+        return torch._utils._rebuild_parameter, (tensor.detach(), tensor.requires_grad, hooks)
     typed = torch.storage.TypedStorage(wrap_storage=storage, dtype=tensor.dtype, _internal=True)
     place = tensor.storage_offset(), tuple(tensor.size()), tensor.stride()
     return torch._utils._rebuild_tensor_v2, (typed, *place, tensor.requires_grad, hooks)
+
+
+def deep_copy(tensor: Any, storage: SimStorage, memo: dict[int, Any]) -> torch.Tensor:
+    """Return a CPU tensor over a copy of the storage, one copy for all its views. Raises RuntimeError as torch does."""
+    if not tensor.is_leaf:
+        raise RuntimeError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment."
+        )
+    copied = copy.deepcopy(storage, memo)
+    place = tensor.storage_offset(), tensor.size(), tensor.stride()
+    return torch.empty(0, dtype=tensor.dtype).set_(copied, *place)
 
 
 def register_loading() -> None:

@@ -41,7 +41,7 @@ class Stream(torch.Stream):
         return made
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> torch.device:  # type: ignore[override]  # torch's stub has a field
         """Where its work is done."""
         return torch.device("sim", self.index)
 
@@ -53,16 +53,16 @@ class Stream(torch.Stream):
         """Let the host wait; it is counted."""
         STATE.counters.host_syncs += 1
 
-    def record_event(self, event: Event | None = None) -> Event:
+    def record_event(self, event: Any = None) -> Any:
         """Record an event here, a new one if none is given, and return it."""
         event = Event() if event is None else event
         event.record(self)
         return event
 
-    def wait_event(self, event: Event) -> None:
+    def wait_event(self, event: Any) -> None:
         """Let later work wait for an event: it has happened, since all before it is done."""
 
-    def wait_stream(self, stream: Stream) -> None:
+    def wait_stream(self, stream: Any) -> None:
         """Let later work wait for another stream, which has nothing left to do."""
 
     def __enter__(self) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
 from typing import Any, Self
 
@@ -9,7 +10,7 @@ import torch
 
 from day0.devices.sim.compiling import refuse_compiled
 from day0.devices.sim.dispatch import dispatch
-from day0.devices.sim.saving import reduced, storage_on_device
+from day0.devices.sim.saving import SimStorage, deep_copy, reduced, storage_on_device
 from day0.devices.sim.state import STATE
 
 __all__ = ["SimTensor", "raw"]
@@ -68,16 +69,40 @@ class SimTensor(torch.Tensor):
 
     data = property(_get_data, _set_data)
 
-    def untyped_storage(self) -> torch.UntypedStorage:
+    def untyped_storage(self) -> SimStorage:
         """Return the memory below, which views share."""
         return storage_on_device(self.raw.untyped_storage(), self.get_device())
 
-    def new_tensor(self, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+    def data_ptr(self) -> int:
+        """Return where the values lie: aliases are recognised by it."""
+        return self.raw.data_ptr()
+
+    def new_tensor(
+        self,
+        data: Any,
+        dtype: torch.dtype | None = None,
+        device: Any = None,
+        requires_grad: bool = False,
+        pin_memory: bool = False,
+    ) -> torch.Tensor:
         """Make a tensor from numbers, on the same device if no other one is asked for. torch forgets the index here."""
         place, kind = self.device if device is None else device, self.dtype if dtype is None else dtype
         if isinstance(data, torch.Tensor):
             return data.detach().to(place, kind, copy=True).requires_grad_(requires_grad)
         return torch.tensor(data, dtype=kind, device=place, requires_grad=requires_grad)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """Copy the memory, and what stands on the tensor besides. Raises RuntimeError for what is not a leaf."""
+        if id(self) in memo:
+            return memo[id(self)]
+        made: Any = SimTensor(deep_copy(self, self.untyped_storage(), memo), self.get_device())
+        if isinstance(self, torch.nn.Parameter):
+            made = torch.nn.Parameter(made, self.requires_grad)
+        memo[id(self)] = made.requires_grad_(self.requires_grad)
+        made.grad = copy.deepcopy(self.grad, memo)
+        beside = {name: value for name, value in self.__dict__.items() if name not in ("raw", "_is_param")}
+        made.__dict__.update(copy.deepcopy(beside, memo))
+        return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Save as torch saves its own tensors: readable with weights_only, loadable on any device."""

@@ -54,8 +54,8 @@ def _followed(tensor: SimTensor) -> SimTensor:
     return tensor
 
 
-def on_device(tensor: torch.Tensor, index: int) -> SimTensor:
-    """Wrap a CPU tensor. Raises TypeError if the device does not hold its dtype."""
+def on_device(tensor: torch.Tensor, index: int = 0) -> SimTensor:
+    """Wrap a CPU tensor as one of device `index`. Raises TypeError if the device does not hold its dtype."""
     name = dtype_name(tensor.dtype)
     if name not in STATE.profile.dtypes:
         raise TypeError(

@@ -38,6 +38,7 @@ def test_reserved_memory_stays_until_it_is_given_back() -> None:
     sim = _sim()
     gc.collect()
     sim.empty_cache()
+    sim.reset_peak_memory_stats()
     start = sim.memory_allocated()
     assert sim.memory_reserved() == start
     x = torch.zeros(KIB, device="sim")
