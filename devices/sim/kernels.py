@@ -17,10 +17,11 @@ from day0.devices.sim.arithmetic import flush_subnormals, flushes, multiply_like
 from day0.devices.sim.cost import is_free, spend
 from day0.devices.sim.forward import has_mask, refuse_sync_in_forward
 from day0.devices.sim.own import CLOSED_COMPOSITES, OWN_KERNELS
+from day0.devices.sim.random import draw, is_random
 from day0.devices.sim.refuse import refuse_index, refuse_lacks, refuse_mixed_devices, refuse_size
 from day0.devices.sim.state import STATE
 from day0.devices.sim.tensor import SimTensor, raw
-from day0.devices.sim.wrap import count_transfer, wrap
+from day0.devices.sim.wrap import count_transfer, place_of, wrap
 from day0.reference_ops.signatures import resolve, tensors_in
 
 __all__ = ["make_kernels", "register_kernels", "run_on_cpu"]
@@ -62,12 +63,12 @@ def _kernel_for(func: Any, profile: DeviceProfile) -> Kernel:
     base = name.partition(".")[0]
     syncs = base in HOST_SYNCS
     costs = not is_free(func)
-    # Without a tensor among the arguments torch comes here by itself, and not through the tensors' dispatcher.
-    is_factory = not any("Tensor" in str(argument.type) for argument in func._schema.arguments)
+    comes_alone = any(argument.name == "device" for argument in func._schema.arguments)
     compute = OWN_KERNELS.get(name) or _borrowed(func, profile)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        if is_factory:
+        # Without a tensor of the device torch comes here by itself, and not through the tensors' dispatcher.
+        if comes_alone and not any(isinstance(one, SimTensor) for one in tensors_in((args, kwargs))):
             STATE.counters.calls[name] += 1
         if name not in OWN_KERNELS:
             refuse_mixed_devices(func, args, kwargs)
@@ -88,14 +89,17 @@ def _kernel_for(func: Any, profile: DeviceProfile) -> Kernel:
 def _borrowed(func: Any, profile: DeviceProfile | None = None) -> Kernel:
     """Borrow the CPU's kernel, with the arithmetic of a profile; without one it is the CPU's throughout."""
     run = func if profile is None else multiply_like(func.name(), profile, func)
+    random = is_random(func)
     flush = profile is not None and flushes(func, profile)
 
     def compute(*args: Any, **kwargs: Any) -> Any:
+        given, device = (*args, *kwargs.values()), kwargs.get("device")
         inner_kwargs = {key: _inner_value(key, value) for key, value in kwargs.items()}
-        result = run(*[_inner_value("", value) for value in args], **inner_kwargs)
+        inner = [_inner_value("", value) for value in args]
+        result = draw(place_of(given, device), run, inner, inner_kwargs) if random else run(*inner, **inner_kwargs)
         if flush:
             flush_subnormals(result)
-        return wrap(result, (*args, *kwargs.values()))
+        return wrap(result, given, device)
 
     return compute
 

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from day0.devices.sim.forward import refuse_in_forward
+from day0.devices.sim.indices import index_of
 from day0.devices.sim.tensor import SimTensor, raw
-from day0.devices.sim.wrap import count_transfer, on_device, wrap
+from day0.devices.sim.wrap import count_between, count_transfer, on_device, wrap
 
 __all__ = ["CLOSED_COMPOSITES", "OWN_KERNELS"]
 
@@ -31,8 +32,13 @@ CLOSED_COMPOSITES = frozenset(
 `linalg_matrix_rank` does not write into `out` where a tensor has code in Python. So the device has its own."""
 
 
-def _alias(self: SimTensor) -> SimTensor:
-    return SimTensor(self.raw.detach())
+def _alias(self: torch.Tensor) -> torch.Tensor:
+    if not isinstance(self, SimTensor):
+        raise TypeError(
+            "the sim device takes no part in tracing with fake tensors (torch.compile, torch.export, FakeTensorMode): "
+            "make the traced tensors on device 'meta' or 'cpu'"
+        )
+    return SimTensor(self.raw.detach(), self.get_device())
 
 
 def _same(self: torch.Tensor) -> torch.Tensor:
@@ -45,6 +51,9 @@ def _copy(self: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) 
         count_transfer(
             source, to_host=isinstance(source, SimTensor), waits=isinstance(source, SimTensor) and not non_blocking
         )
+    elif self.device != source.device:
+        refuse_in_forward("to")
+        count_between(source)
     raw(self).copy_(raw(source))
     return self
 
@@ -74,23 +83,27 @@ def _to_copy(
     )
     if target.type == "meta":
         return copied.to(target)
+    index = index_of(target) if target.type == "sim" else None
     if isinstance(self, SimTensor) != (target.type == "sim"):
         refuse_in_forward("to")
         count_transfer(copied, to_host=target.type != "sim", waits=target.type != "sim" and not non_blocking)
-    return on_device(copied) if target.type == "sim" else copied.to(target)
+    elif self.get_device() != index:
+        refuse_in_forward("to")
+        count_between(copied)
+    return copied.to(target) if index is None else on_device(copied, index)
 
 
 def _clone(self: SimTensor, *, memory_format: torch.memory_format | None = None) -> SimTensor:
-    return SimTensor(torch.ops.aten.clone.default(self.raw, memory_format=memory_format))
+    return SimTensor(torch.ops.aten.clone.default(self.raw, memory_format=memory_format), self.get_device())
 
 
 def _conj(self: SimTensor) -> SimTensor:
     # torch's lazy conjugation is a bit of the C++ tensor that a wrapper does not carry: values now, no view.
-    return SimTensor(torch.ops.aten.conj_physical.default(self.raw))
+    return SimTensor(torch.ops.aten.conj_physical.default(self.raw), self.get_device())
 
 
 def _negated(self: SimTensor) -> SimTensor:
-    return SimTensor(torch.ops.aten.neg.default(self.raw))
+    return SimTensor(torch.ops.aten.neg.default(self.raw), self.get_device())
 
 
 def _convolution(*args: Any) -> Any:

@@ -9,8 +9,10 @@ from typing import Any
 import torch
 
 from day0.devices.profile_parts import Details, layout_of
+from day0.devices.sim.indices import index_of
 from day0.devices.sim.state import STATE
 from day0.devices.sim.tensor import SimTensor
+from day0.devices.sim.wrap import place_of
 from day0.reference_ops.signatures import dtype_name, tensors_in
 
 __all__ = ["refuse_index", "refuse_lacks", "refuse_mixed_devices", "refuse_size"]
@@ -46,18 +48,29 @@ _CPU_INDEX_ALLOWED = frozenset({"aten::index", "aten::index_put", "aten::index_p
 
 
 def refuse_mixed_devices(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise RuntimeError for a tensor of another device, but for a number that is only read."""
-    name = func.name()
-    base = name.partition(".")[0]
+    """Raise RuntimeError for a tensor of another device, but for a number of the host's that is only read."""
+    base = func.name().partition(".")[0]
+    here: torch.device | None = None
+    strange: torch.Tensor | None = None
     for tensor in tensors_in((args, kwargs)):
-        if isinstance(tensor, SimTensor) or (tensor.dim() == 0 and not _is_written(func, tensor, args, kwargs)):
-            continue
-        if base in _CPU_INDEX_ALLOWED and tensor.dtype in (torch.int64, torch.int32, torch.bool, torch.uint8):
-            continue
+        if isinstance(tensor, SimTensor):
+            if here is None:
+                here = tensor.device
+            elif tensor.device != here:
+                strange = strange if strange is not None else tensor
+        elif strange is None and not _may_lie_on_host(func, base, tensor, args, kwargs):
+            strange = tensor
+    if strange is not None:
         raise RuntimeError(
-            "Expected all tensors to be on the same device, but found at least two devices, sim:0 and "
-            f"{tensor.device}! (when checking argument in {base})"
+            f"Expected all tensors to be on the same device, but found at least two devices, {here or 'sim:0'} and "
+            f"{strange.device}! (when checking argument in {base})"
         )
+
+
+def _may_lie_on_host(func: Any, base: str, tensor: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    if tensor.dim() == 0 and not _is_written(func, tensor, args, kwargs):
+        return True
+    return base in _CPU_INDEX_ALLOWED and tensor.dtype in (torch.int64, torch.int32, torch.bool, torch.uint8)
 
 
 def _is_written(func: Any, tensor: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -74,10 +87,10 @@ def _written_arguments(func: Any) -> tuple[tuple[int, str], ...]:
 
 
 def refuse_index(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise RuntimeError for `sim:1` and above: there is one device."""
+    """Raise RuntimeError for an index that no device has."""
     for value in (kwargs.get("device"), *args):
-        if isinstance(value, torch.device) and value.type == "sim" and value.index not in (None, 0):
-            raise RuntimeError(f"sim error: invalid device ordinal {value.index}; there is one device, sim:0")
+        if isinstance(value, torch.device) and value.type == "sim":
+            index_of(value)
 
 
 def refuse_lacks(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -132,4 +145,4 @@ def refuse_size(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Non
         elements = 1 + sum((size - 1) * step for size, step in zip(sizes, args[1], strict=True))
     else:
         elements = prod(sizes)
-    STATE.refuse_over_limit(elements * dtype.itemsize)
+    STATE.refuse_over_limit(elements * dtype.itemsize, place_of((), kwargs.get("device")))

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from day0.devices.profile import DeviceProfile
+from day0.devices.sim.memory import DeviceMemory
 
 __all__ = ["STATE", "Counters", "SimCounters", "SimState"]
 
@@ -31,8 +32,11 @@ class Counters:
     transfers: int = 0
     transfer_bytes: int = 0
     to_device: int = 0
-    """Transfers from the host; the others went to it."""
+    """Transfers from the host; the others went to it, or between devices."""
     to_device_bytes: int = 0
+    between: int = 0
+    """Transfers from one device to another one, over the link."""
+    between_bytes: int = 0
     picoseconds: Counter[str] = field(default_factory=Counter)
     """Simulated time of the device's own kernels, by operator. Whole numbers: a sum of floats would depend on what ran
     before, and the same stage would show another time after a restart."""
@@ -52,8 +56,10 @@ class Counters:
             host_syncs=self.host_syncs,
             to_device=self.to_device,
             to_device_bytes=self.to_device_bytes,
-            to_host=self.transfers - self.to_device,
-            to_host_bytes=self.transfer_bytes - self.to_device_bytes,
+            to_host=self.transfers - self.to_device - self.between,
+            to_host_bytes=self.transfer_bytes - self.to_device_bytes - self.between_bytes,
+            between=self.between,
+            between_bytes=self.between_bytes,
             seconds={name: value * 1e-12 for name, value in self.picoseconds.items()},
             flops=self.flops,
             moved_bytes=self.moved_bytes,
@@ -76,6 +82,8 @@ class SimCounters:
     to_device_bytes: int
     to_host: int
     to_host_bytes: int
+    between: int
+    between_bytes: int
     seconds: dict[str, float]
     flops: int
     moved_bytes: int
@@ -86,21 +94,19 @@ class SimCounters:
 
 
 class SimState:
-    """The one simulated device of a process. It is closed until a profile is opened."""
+    """The simulated devices of a process. They are closed until a profile is opened."""
 
     def __init__(self) -> None:
         self.counters = Counters()
-        self.allocated_bytes = 0
-        self.peak_bytes = 0
-        self.reserved_bytes = 0
-        """What a caching allocator would keep: it gives nothing back until it is asked to."""
-        self.peak_reserved_bytes = 0
         self.kernels: dict[str, Callable[..., Any]] = {}
         """The device's own kernels by overload; torch may have others registered over them."""
         self.inside = 0
         """How many kernels of somebody's own are running, one within the other: they count as a whole."""
         self._profile: DeviceProfile | None = None
-        self._storages: dict[int, int] = {}
+        self._memory: dict[int, DeviceMemory] = {}
+        self._storages: dict[int, tuple[int, int]] = {}
+        """Device and bytes of each storage."""
+        self._seconds_before = 0.0
         # Reentrant: a storage may die, and come back here, while another one is being counted.
         self._lock = threading.RLock()
 
@@ -111,24 +117,34 @@ class SimState:
             raise RuntimeError("the simulated device is not open: call day0.devices.sim.device.open_sim(profile)")
         return self._profile
 
+    @property
+    def allocated_bytes(self) -> int:
+        """What is in use on all devices."""
+        return sum(one.allocated for one in self._memory.values())
+
+    @property
+    def seconds(self) -> float:
+        """Simulated time since the first profile was opened; counting anew does not turn it back."""
+        now = 0.0 if self._profile is None else self.counters.frozen(self._profile).total_seconds
+        return self._seconds_before + now
+
+    def memory(self, index: int) -> DeviceMemory:
+        """Return the account of one device."""
+        return self._memory.setdefault(index, DeviceMemory(index=index))
+
     def switch(self, profile: DeviceProfile, kernels: dict[str, Callable[..., Any]]) -> None:
         """Make a profile with its kernels the open one."""
+        self.reset_counters()  # the time until now passed at the old profile's rates
         self._profile, self.kernels = profile, kernels
 
     def reset_counters(self) -> None:
         """Start counting anew."""
+        self._seconds_before = self.seconds
         self.counters = Counters()
-        self.reset_peaks()
+        for one in self._memory.values():
+            one.reset_peaks()
 
-    def reset_peaks(self) -> None:
-        """Let the peaks begin at what is in use now."""
-        self.peak_bytes, self.peak_reserved_bytes = self.allocated_bytes, self.reserved_bytes
-
-    def empty_cache(self) -> None:
-        """Give back what is reserved and not in use."""
-        self.reserved_bytes = self.allocated_bytes
-
-    def allocated(self, raw: torch.Tensor) -> None:
+    def allocated(self, raw: torch.Tensor, index: int) -> None:
         """Count the memory below a tensor, once for all its views, until its storage is gone.
 
         A storage that is known and has been resized since is counted with its new size.
@@ -138,39 +154,24 @@ class SimState:
         key, size = storage._cdata, storage.nbytes()
         with self._lock:
             known = self._storages.get(key)
-            if known == size:
+            if known is not None and known[1] == size:
                 return
-            self.refuse_over_limit(size - (known or 0))
+            more = size - (known[1] if known else 0)
+            self.refuse_over_limit(more, index)
             if known is None:
                 weakref.finalize(storage, self._released, key).atexit = False
-            self._storages[key] = size
-            self.allocated_bytes += size - (known or 0)
-            self.peak_bytes = max(self.peak_bytes, self.allocated_bytes)
-            self.reserved_bytes = max(self.reserved_bytes, self.allocated_bytes)
-            self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
+            self._storages[key] = (index, size)
+            self.memory(index).take(more)
 
-    def refuse_over_limit(self, size: int) -> None:
+    def refuse_over_limit(self, size: int, index: int) -> None:
         """Raise torch.OutOfMemoryError if `size` more bytes do not fit."""
-        if self._profile is None:
-            return
-        limit = int(self._profile.memory_gib * 2**30)
-        if self.allocated_bytes + size > limit:
-            raise torch.OutOfMemoryError(
-                f"sim out of memory. Tried to allocate {_figure(size)}. Device 0 has a total capacity of "
-                f"{_figure(limit)} of which {_figure(limit - self.allocated_bytes)} is free. "
-                f"{_figure(self.allocated_bytes)} is allocated, {_figure(self.peak_bytes)} at its peak."
-            )
+        if self._profile is not None:
+            self.memory(index).refuse_over(int(self._profile.memory_gib * 2**30), size)
 
     def _released(self, key: int) -> None:
         with self._lock:
-            self.allocated_bytes -= self._storages.pop(key, 0)
-
-
-def _figure(size: int) -> str:
-    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if abs(size) >= scale:
-            return f"{size / scale:.2f} {unit}"
-    return f"{size} bytes"
+            index, size = self._storages.pop(key, (0, 0))
+            self.memory(index).give_back(size)
 
 
 STATE: SimState = SimState()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
 from typing import Any, Self
 
 import torch
 
+from day0.devices.sim.compiling import refuse_compiled
 from day0.devices.sim.dispatch import dispatch
+from day0.devices.sim.saving import SimStorage, deep_copy, reduced, storage_on_device
 from day0.devices.sim.state import STATE
 
 __all__ = ["SimTensor", "raw"]
 
 _DATA: Any = torch.Tensor.data
+_STORAGE: Any = torch.Tensor.untyped_storage
 
 _OUTSIDE: weakref.WeakValueDictionary[int, torch.UntypedStorage] = weakref.WeakValueDictionary()
 """The storage that torch sees of a tensor on the device, by that of the CPU tensor within."""
@@ -27,11 +31,11 @@ class SimTensor(torch.Tensor):
 
     @staticmethod
     def __new__(cls: type[Self], raw: torch.Tensor, index: int = 0) -> Self:
-        """Wrap `raw`, whose memory counts as the device's from now on.
+        """Wrap `raw`, whose memory counts as that of device `index` from now on.
 
         Raises torch.OutOfMemoryError if the device has not that much.
         """
-        STATE.allocated(raw)
+        STATE.allocated(raw, index)
         made: Self = torch.Tensor._make_wrapper_subclass(
             cls,
             raw.size(),
@@ -49,7 +53,8 @@ class SimTensor(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]  # torch's stub forgets `func`
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run one operator."""
+        """Run one operator. Raises RuntimeError within torch.compile, but for its backend `eager`."""
+        refuse_compiled(func)
         return dispatch(func, args, kwargs or {})
 
     def _get_data(self) -> torch.Tensor:
@@ -63,6 +68,45 @@ class SimTensor(torch.Tensor):
             self.raw = value.raw
 
     data = property(_get_data, _set_data)
+
+    def untyped_storage(self) -> SimStorage:
+        """Return the memory below, which views share."""
+        return storage_on_device(self.raw.untyped_storage(), self.get_device())
+
+    def data_ptr(self) -> int:
+        """Return where the values lie: aliases are recognised by it."""
+        return self.raw.data_ptr()
+
+    def new_tensor(
+        self,
+        data: Any,
+        dtype: torch.dtype | None = None,
+        device: Any = None,
+        requires_grad: bool = False,
+        pin_memory: bool = False,
+    ) -> torch.Tensor:
+        """Make a tensor from numbers, on the same device if no other one is asked for. torch forgets the index here."""
+        place, kind = self.device if device is None else device, self.dtype if dtype is None else dtype
+        if isinstance(data, torch.Tensor):
+            return data.detach().to(place, kind, copy=True).requires_grad_(requires_grad)
+        return torch.tensor(data, dtype=kind, device=place, requires_grad=requires_grad)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """Copy the memory, and what stands on the tensor besides. Raises RuntimeError for what is not a leaf."""
+        if id(self) in memo:
+            return memo[id(self)]
+        made: Any = SimTensor(deep_copy(self, self.untyped_storage(), memo), self.get_device())
+        if isinstance(self, torch.nn.Parameter):
+            made = torch.nn.Parameter(made, self.requires_grad)
+        memo[id(self)] = made.requires_grad_(self.requires_grad)
+        made.grad = copy.deepcopy(self.grad, memo)
+        beside = {name: value for name, value in self.__dict__.items() if name not in ("raw", "_is_param")}
+        made.__dict__.update(copy.deepcopy(beside, memo))
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Save as torch saves its own tensors: readable with weights_only, loadable on any device."""
+        return reduced(self, self.untyped_storage())
 
     def tolist(self) -> Any:
         """Return the values as Python numbers, after a transfer, as on any device."""
@@ -92,7 +136,7 @@ class SimTensor(torch.Tensor):
 
 def _share_storage(made: SimTensor) -> None:
     """Let views have one storage outside too: torch asks whether two tensors are aliases by comparing storages."""
-    shared = _OUTSIDE.setdefault(made.raw.untyped_storage()._cdata, own := made.untyped_storage())
+    shared = _OUTSIDE.setdefault(made.raw.untyped_storage()._cdata, own := _STORAGE(made))
     if shared is own:
         return
     place = made.storage_offset(), made.size(), made.stride()

@@ -6,22 +6,38 @@ from typing import Any
 
 import torch
 
+from day0.devices.sim.indices import current_index, index_of
 from day0.devices.sim.state import STATE
 from day0.devices.sim.tensor import SimTensor
 from day0.reference_ops.signatures import dtype_name, tensors_in
 
-__all__ = ["count_transfer", "on_device", "wrap"]
+__all__ = ["count_between", "count_transfer", "on_device", "place_of", "wrap"]
 
 
-def wrap(result: Any, given: tuple[Any, ...]) -> Any:
-    """Wrap results; one that is an argument (in-place, out=) comes back as that argument."""
+def wrap(result: Any, given: tuple[Any, ...], device: object = None) -> Any:
+    """Wrap results; one that is an argument (in-place, out=) comes back as that argument.
+
+    The others lie where they are asked for, else where the arguments are, else on the current device.
+    """
+    return _wrapped(result, given, place_of(given, device))
+
+
+def place_of(given: tuple[Any, ...], device: object = None) -> int:
+    """Return the index of the device on which a call runs."""
+    if isinstance(device, torch.device) and device.type == "sim":
+        return index_of(device)
+    here = (one.get_device() for one in tensors_in(given) if isinstance(one, SimTensor))
+    return next(here, current_index())
+
+
+def _wrapped(result: Any, given: tuple[Any, ...], index: int) -> Any:
     if isinstance(result, torch.Tensor):
         for tensor in tensors_in(given):
             if isinstance(tensor, SimTensor) and tensor.raw is result:
                 return _followed(tensor)
-        return on_device(result)
+        return on_device(result, index)
     if isinstance(result, (list, tuple)):
-        wrapped = [wrap(item, given) for item in result]
+        wrapped = [_wrapped(item, given, index) for item in result]
         return wrapped if isinstance(result, list) else tuple(wrapped)
     return result
 
@@ -29,30 +45,42 @@ def wrap(result: Any, given: tuple[Any, ...]) -> Any:
 def _followed(tensor: SimTensor) -> SimTensor:
     """Let the outside follow an argument that was resized, or whose strides changed, inside."""
     inner = tensor.raw
-    STATE.allocated(inner)
+    index = tensor.get_device()
+    STATE.allocated(inner, index)
     same = tensor.shape == inner.shape and tensor.stride() == inner.stride()
     if not same or tensor.storage_offset() != inner.storage_offset():
         with torch._C._DisableTorchDispatch():  # type: ignore[no-untyped-call, unused-ignore]  # the outside only
-            tensor.data = SimTensor(inner)
+            tensor.data = SimTensor(inner, index)
     return tensor
 
 
-def on_device(tensor: torch.Tensor) -> SimTensor:
-    """Wrap a CPU tensor. Raises TypeError if the device does not hold its dtype."""
+def on_device(tensor: torch.Tensor, index: int = 0) -> SimTensor:
+    """Wrap a CPU tensor as one of device `index`. Raises TypeError if the device does not hold its dtype."""
     name = dtype_name(tensor.dtype)
     if name not in STATE.profile.dtypes:
         raise TypeError(
             f"Trying to make a {name} tensor, but the sim device '{STATE.profile.name}' does not hold {name}"
         )
-    return SimTensor(tensor)
+    return SimTensor(tensor, index)
 
 
 def count_transfer(tensor: torch.Tensor, *, to_host: bool, waits: bool = False) -> None:
     """Count one tensor on its way between host and device, and whether the host waits for it."""
     STATE.counters.host_syncs += waits
-    size = tensor.numel() * tensor.element_size()
-    STATE.counters.transfers += 1
-    STATE.counters.transfer_bytes += size
+    size = _moved(tensor)
     if not to_host:
         STATE.counters.to_device += 1
         STATE.counters.to_device_bytes += size
+
+
+def count_between(tensor: torch.Tensor) -> None:
+    """Count one tensor on its way from one device to another one. The host does not wait for it."""
+    STATE.counters.between += 1
+    STATE.counters.between_bytes += _moved(tensor)
+
+
+def _moved(tensor: torch.Tensor) -> int:
+    size = tensor.numel() * tensor.element_size()
+    STATE.counters.transfers += 1
+    STATE.counters.transfer_bytes += size
+    return size

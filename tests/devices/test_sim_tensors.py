@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Callable
 
 import pytest
-import safetensors.torch
 import torch
 
 from day0.devices.sim.device import counters
@@ -227,11 +226,6 @@ def test_deepcopy_copies_the_memory() -> None:
     assert module.weight.abs().sum().item() > 0
 
 
-def test_safetensors_from_the_cpu_copy() -> None:
-    x = torch.arange(4.0, device="sim")
-    assert torch.equal(safetensors.torch.load(safetensors.torch.save({"x": x.cpu()}))["x"], x.cpu())
-
-
 @pytest.mark.parametrize("causal", [False, True])
 def test_scaled_dot_product_attention(causal: bool) -> None:
     torch.manual_seed(0)
@@ -269,14 +263,6 @@ def test_optimiser_steps_on_the_device() -> None:
     (parameter * 2).sum().backward()
     torch.optim.AdamW([parameter], lr=0.5, weight_decay=0.0).step()
     assert torch.allclose(parameter.detach().cpu(), torch.full((3,), 0.5))
-
-
-def test_autocast_says_that_the_device_has_none() -> None:
-    x_RC = torch.ones(2, 2, device="sim")
-    with torch.autocast("sim", enabled=False):
-        assert (x_RC @ x_RC).dtype == torch.float32
-    with pytest.warns(UserWarning, match="Disabling autocast"), torch.autocast("sim", dtype=torch.bfloat16):
-        assert (x_RC @ x_RC).dtype == torch.float32
 
 
 def test_device_module_answers() -> None:
