@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from day0.analyzers.sites import SiteBook, SiteTally
 from day0.devices.leaves import is_metadata_view, syncs
 from day0.records import ListValue, Signature, TensorValue, TraceEntry, Value
 from day0.reference_ops._spec import Operator
@@ -45,6 +46,7 @@ class _Row:
     module_class: str
     modules: set[str] = field(default_factory=set)
     counts: dict[str, int] = field(default_factory=dict)
+    sites: dict[str, SiteTally] = field(default_factory=dict)
 
 
 class Recorder(TorchDispatchMode):
@@ -63,6 +65,7 @@ class Recorder(TorchDispatchMode):
         self.last_module = ("", "")
         """Where the latest call was made: on an error the stack is already unwound."""
         self._rows: dict[Any, _Row] = {}
+        self._sites = SiteBook()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -82,6 +85,7 @@ class Recorder(TorchDispatchMode):
             row.signature = _widen(row.signature, signature)
         self.calls += 1
         row.counts[self.phase] = row.counts.get(self.phase, 0) + 1
+        self._sites.note(row.sites, self.phase, self.modules, (func, args, kwargs, result), _source_line)
         if self.modules:
             row.modules.add(self.modules[-1][0])
         return result
@@ -233,6 +237,7 @@ def _entry(row: _Row) -> TraceEntry:
         host_sync=row.host_sync,
         flops=row.flops,
         bytes=row.bytes,
+        sites=tuple(site.record() for site in row.sites.values()),
     )
 
 

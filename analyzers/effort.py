@@ -1,0 +1,193 @@
+"""What kind of work it is to close a gap, read from what torch says of the operator; and what each way would cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch.utils.flop_counter import flop_registry
+
+from day0.analyzers.recorder import Recorder
+from day0.devices.leaves import HOST_SYNCS, composite_kind, is_metadata_view, leaf_dtypes, leaf_ranks
+from day0.devices.profile import DeviceProfile
+from day0.devices.support import supports
+from day0.errors import Day0Error
+from day0.implementation import Implementation
+from day0.records import Effort, Leaf, Replacement, TraceEntry
+from day0.reference_ops.signatures import materialise, resolve
+
+__all__ = ["EFFORTS", "effort_of", "replacements_of"]
+
+EFFORTS: tuple[Effort, ...] = (
+    "alias",
+    "elementwise",
+    "decomposition",
+    "reduction",
+    "gather_scatter",
+    "gemm",
+    "attention",
+    "recurrence",
+    "host_sync",
+    "unknown",
+)
+"""From the least work to the most; what nobody can say stands last."""
+
+_OURS: dict[str, Effort] = {
+    "kda_recurrent": "recurrence",
+    "kda_chunked": "recurrence",
+    "sparse_mla_prefill": "attention",
+    "sparse_mla_decode": "attention",
+    "vision_attention": "attention",
+    "lightning_indexer": "gemm",
+    "fused_experts": "gemm",
+    "hadamard": "gemm",
+    "moe_router": "gather_scatter",
+    "topk_tokens": "gather_scatter",
+    "topk_from_masked": "gather_scatter",
+    "paged_kv_gather": "gather_scatter",
+    "paged_kv_write": "gather_scatter",
+    "expand_pools": "gather_scatter",
+    "merge_patches": "gather_scatter",
+    "block_bitmap": "gather_scatter",
+    "resize_positions": "gather_scatter",
+    "short_conv": "gemm",
+    "rms_norm": "reduction",
+    "fused_add_rms_norm": "reduction",
+    "rms_norm_quantise": "reduction",
+    "attention_residual": "reduction",
+    "hyper_connection_pre": "reduction",
+    "fp8_block_quantise": "reduction",
+    "pool_index_keys": "reduction",
+    "sample_token": "reduction",
+    "hyper_connection_post": "elementwise",
+    "kda_gate": "elementwise",
+    "gated_activation": "elementwise",
+    "rope": "elementwise",
+    "rope_2d": "elementwise",
+    "mxfp4_decode": "elementwise",
+    "fp8_block_dequantise": "elementwise",
+}
+_GATHERS = frozenset(
+    "gather scatter scatter_add scatter_reduce index index_put index_select index_add index_copy embedding "
+    "masked_scatter take take_along_dim sort topk kthvalue searchsorted bucketize histc bincount cumsum cumprod "
+    "logcumsumexp cummax cummin repeat_interleave roll flip unfold_copy".split()
+)
+_REDUCES = frozenset(
+    "sum mean amax amin max min argmax argmin prod any all norm linalg_vector_norm var std var_mean std_mean "
+    "logsumexp _softmax _log_softmax _safe_softmax native_layer_norm native_group_norm native_batch_norm "
+    "_fused_rms_norm rms_norm softmax".split()
+)
+_GEMMS = frozenset("linear matmul einsum _grouped_mm _scaled_mm _scaled_grouped_mm convolution conv1d bilinear".split())
+_SYNCS = HOST_SYNCS | {"aten::item", "aten::repeat_interleave.Tensor"}
+
+
+def effort_of(entry: TraceEntry, leaves: Sequence[Leaf], profile: DeviceProfile) -> tuple[Effort, str]:
+    """Return the effort class of a gap, and why it is that class. Where torch says nothing, it is `unknown`."""
+    op = entry.signature.op
+    space, _, rest = op.partition("::")
+    base = rest.partition(".")[0]
+    if space == "day0":
+        effort = _OURS.get(base)
+        return (effort, "by its contract in reference_ops") if effort else ("unknown", "nobody has said what it is like")
+    if space != "aten":
+        return "unknown", f"{space} is not torch's own, and nothing is known of it"
+    return _of_aten(op, base.rstrip("_"), entry, leaves, profile)
+
+
+def _of_aten(
+    op: str, base: str, entry: TraceEntry, leaves: Sequence[Leaf], profile: DeviceProfile
+) -> tuple[Effort, str]:
+    overload = resolve(op)
+    if entry.host_sync or op in _SYNCS or torch.Tag.data_dependent_output in overload.tags:
+        return "host_sync", "its result depends on values: the host waits, and no graph can hold it"
+    if is_metadata_view(op):
+        return "alias", "a view: sizes and strides only"
+    sibling = _sibling(op, entry, profile)
+    if sibling:
+        return "alias", f"the device has {sibling}, which is the same arithmetic"
+    if "attention" in base:
+        return "attention", "an attention kernel by its name"
+    if overload._overloadpacket in flop_registry or base in _GEMMS:
+        return "gemm", "torch counts it among the matrix products"
+    if torch.Tag.pointwise in overload.tags:
+        return "elementwise", "torch tags it pointwise"
+    if torch.Tag.reduction in overload.tags or base in _REDUCES:
+        return "reduction", "it brings a dimension down to one value"
+    if base in _GATHERS:
+        return "gather_scatter", "it reads or writes at places that depend on values, or orders them"
+    lacking = [leaf.op for leaf in leaves if not leaf.supported]
+    if lacking:
+        return "decomposition", f"its composite is there; {', '.join(sorted(set(lacking)))} below it is lacking"
+    if overload in torch._decomp.decomposition_table:
+        return "decomposition", "torch has a decomposition of it"
+    return "unknown", "torch neither tags it nor decomposes it; read what it does first"
+
+
+def _sibling(op: str, entry: TraceEntry, profile: DeviceProfile) -> str:
+    """Return the in-place or the ordinary form of an operator, if the device has that one."""
+    base, dot, overload = op.partition(".")
+    other = base[:-1] if base.endswith("_") else f"{base}_"
+    name = f"{other}{dot}{overload}"
+    try:
+        resolve(name)
+    except Day0Error:
+        return ""
+    if composite_kind(name) is not None:
+        return ""  # it may come down to the operator that is lacking
+    found = supports(profile, name, leaf_dtypes(entry.signature), leaf_ranks(entry.signature))
+    return name if found.supported else ""
+
+
+def replacements_of(
+    entry: TraceEntry,
+    accepted: Sequence[Implementation],
+    profile: DeviceProfile,
+    seconds: Callable[[TraceEntry], float],
+) -> tuple[Replacement, ...]:
+    """Return the ways to close a gap: what the registry has, torch's own decomposition, and the CPU with transfers."""
+    ways = [_of_implementation(one, entry, seconds) for one in accepted]
+    overload = resolve(entry.signature.op)
+    if not accepted and overload in torch._decomp.decomposition_table:
+        run = torch._decomp.decomposition_table[overload]
+        cost, note = _traced_cost(run, entry, seconds)
+        ways.append(Replacement(name="torch._decomp", kind="torch_decomposition", seconds=cost, note=note))
+    return (*ways, _on_cpu(entry, profile))
+
+
+def _of_implementation(
+    one: Implementation, entry: TraceEntry, seconds: Callable[[TraceEntry], float]
+) -> Replacement:
+    if one.kind == "kernel":
+        return Replacement(
+            name=str(one.identity), kind="kernel", seconds=seconds(entry), note="the roofline of the operator itself"
+        )
+    cost, note = _traced_cost(one.run, entry, seconds)
+    kind = "decomposition" if one.kind == "decomposition" else "reference"
+    return Replacement(name=str(one.identity), kind=kind, seconds=cost, note=note)
+
+
+def _traced_cost(
+    run: Callable[..., object], entry: TraceEntry, seconds: Callable[[TraceEntry], float]
+) -> tuple[float | None, str]:
+    """Run it on meta, watch what it calls, and add up the rooflines of that."""
+    recorder = Recorder()
+    args, kwargs = materialise(entry.signature, "meta")
+    try:
+        with torch.no_grad(), recorder:
+            run(*args, **kwargs)
+    except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError, AttributeError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        return None, f"what it calls depends on values: {first[:120]}"
+    calls = sum(entry.counts.values())
+    below = recorder.entries()
+    launches = sum(sum(one.counts.values()) for one in below if one.bytes or one.flops)
+    return sum(seconds(one) for one in below) * calls, f"{launches} calls of its own for each"
+
+
+def _on_cpu(entry: TraceEntry, profile: DeviceProfile) -> Replacement:
+    calls = sum(entry.counts.values())
+    if profile.link_gb_s is None:
+        note = f"{entry.bytes * calls / 1e9:,.3f} GB over a link whose rate the profile does not give"
+        return Replacement(name="CPU with transfers", kind="cpu_fallback", note=note)
+    cost = (entry.bytes / (profile.link_gb_s * 1e9) + profile.sync_us * 1e-6) * calls
+    return Replacement(name="CPU with transfers", kind="cpu_fallback", seconds=cost, note="transfers alone")
