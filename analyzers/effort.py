@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from day0.analyzers.recorder import Recorder
+from day0.analyzers.recorder import count_bytes, count_flops
 from day0.devices.leaves import HOST_SYNCS, composite_kind, is_metadata_view, leaf_dtypes, leaf_ranks
 from day0.devices.profile import DeviceProfile
 from day0.devices.support import supports
+from day0.devices.verdict import classify
 from day0.errors import Day0Error
 from day0.implementation import Implementation
-from day0.records import Effort, Leaf, Replacement, TraceEntry
-from day0.reference_ops.signatures import materialise, resolve
+from day0.records import GAP_VERDICTS, Effort, Leaf, Replacement, Signature, TraceEntry
+from day0.reference_ops.signatures import describe, materialise, resolve, tensors_in
 
-__all__ = ["EFFORTS", "effort_of", "replacements_of"]
+__all__ = ["EFFORTS", "Pricer", "effort_of"]
 
 EFFORTS: tuple[Effort, ...] = (
     "alias",
@@ -68,16 +72,82 @@ _OURS: dict[str, Effort] = {
     "fp8_block_dequantise": "elementwise",
 }
 _GATHERS = frozenset(
-    "gather scatter scatter_add scatter_reduce index index_put index_select index_add index_copy embedding "
-    "masked_scatter take take_along_dim sort topk kthvalue searchsorted bucketize histc bincount cumsum cumprod "
-    "logcumsumexp cummax cummin repeat_interleave roll flip unfold_copy".split()
+    [
+        "gather",
+        "scatter",
+        "scatter_add",
+        "scatter_reduce",
+        "index",
+        "index_put",
+        "index_select",
+        "index_add",
+        "index_copy",
+        "embedding",
+        "masked_scatter",
+        "take",
+        "take_along_dim",
+        "sort",
+        "topk",
+        "kthvalue",
+        "searchsorted",
+        "bucketize",
+        "histc",
+        "bincount",
+        "cumsum",
+        "cumprod",
+        "logcumsumexp",
+        "cummax",
+        "cummin",
+        "repeat_interleave",
+        "roll",
+        "flip",
+        "unfold_copy",
+    ]
 )
 _REDUCES = frozenset(
-    "sum mean amax amin max min argmax argmin prod any all norm linalg_vector_norm var std var_mean std_mean "
-    "logsumexp _softmax _log_softmax _safe_softmax native_layer_norm native_group_norm native_batch_norm "
-    "_fused_rms_norm rms_norm softmax".split()
+    [
+        "sum",
+        "mean",
+        "amax",
+        "amin",
+        "max",
+        "min",
+        "argmax",
+        "argmin",
+        "prod",
+        "any",
+        "all",
+        "norm",
+        "linalg_vector_norm",
+        "var",
+        "std",
+        "var_mean",
+        "std_mean",
+        "logsumexp",
+        "_softmax",
+        "_log_softmax",
+        "_safe_softmax",
+        "native_layer_norm",
+        "native_group_norm",
+        "native_batch_norm",
+        "_fused_rms_norm",
+        "rms_norm",
+        "softmax",
+    ]
 )
-_GEMMS = frozenset("linear matmul einsum _grouped_mm _scaled_mm _scaled_grouped_mm convolution conv1d bilinear".split())
+_GEMMS = frozenset(
+    [
+        "linear",
+        "matmul",
+        "einsum",
+        "_grouped_mm",
+        "_scaled_mm",
+        "_scaled_grouped_mm",
+        "convolution",
+        "conv1d",
+        "bilinear",
+    ]
+)
 _SYNCS = HOST_SYNCS | {"aten::item", "aten::repeat_interleave.Tensor"}
 
 
@@ -88,7 +158,9 @@ def effort_of(entry: TraceEntry, leaves: Sequence[Leaf], profile: DeviceProfile)
     base = rest.partition(".")[0]
     if space == "day0":
         effort = _OURS.get(base)
-        return (effort, "by its contract in reference_ops") if effort else ("unknown", "nobody has said what it is like")
+        return (
+            (effort, "by its contract in reference_ops") if effort else ("unknown", "nobody has said what it is like")
+        )
     if space != "aten":
         return "unknown", f"{space} is not torch's own, and nothing is known of it"
     return _of_aten(op, base.rstrip("_"), entry, leaves, profile)
@@ -138,50 +210,119 @@ def _sibling(op: str, entry: TraceEntry, profile: DeviceProfile) -> str:
     return name if found.supported else ""
 
 
-def replacements_of(
-    entry: TraceEntry,
-    accepted: Sequence[Implementation],
-    profile: DeviceProfile,
-    seconds: Callable[[TraceEntry], float],
-) -> tuple[Replacement, ...]:
-    """Return the ways to close a gap: what the registry has, torch's own decomposition, and the CPU with transfers."""
-    ways = [_of_implementation(one, entry, seconds) for one in accepted]
-    overload = resolve(entry.signature.op)
-    if not accepted and overload in torch._decomp.decomposition_table:
-        run = torch._decomp.decomposition_table[overload]
-        cost, note = _traced_cost(run, entry, seconds)
-        ways.append(Replacement(name="torch._decomp", kind="torch_decomposition", seconds=cost, note=note))
-    return (*ways, _on_cpu(entry, profile))
+class Pricer:
+    """Says what each way to close a gap would cost, once for each operator, tuple of dtypes and way.
+
+    What a decomposition calls is watched on meta for one signature, and its price in rooflines of the operator is
+    taken for the others too: a loop over 256 experts need not be walked for every shape.
+    """
+
+    def __init__(self, profile: DeviceProfile, seconds: Callable[[TraceEntry], float]) -> None:
+        self._profile, self._seconds = profile, seconds
+        self._prices: dict[tuple[str, str, tuple[str, ...]], _Price] = {}
+
+    def ways(self, entry: TraceEntry, accepted: Sequence[Implementation]) -> tuple[Replacement, ...]:
+        """Return what the registry has, torch's own decomposition where it runs, and the CPU with transfers."""
+        ways = [self._of_implementation(one, entry) for one in accepted]
+        run = torch._decomp.decomposition_table.get(resolve(entry.signature.op))
+        if not accepted and run is not None:
+            price = self._price("torch._decomp", run, entry)
+            if not price.lacking:
+                ways.append(_replacement("torch._decomp", "torch_decomposition", price, self._seconds(entry)))
+        return (*ways, _on_cpu(entry, self._profile))
+
+    def _of_implementation(self, one: Implementation, entry: TraceEntry) -> Replacement:
+        name, roofline = str(one.identity), self._seconds(entry)
+        if one.kind == "kernel":
+            return Replacement(name=name, kind="kernel", seconds=roofline, note="the roofline of the operator itself")
+        kind = "decomposition" if one.kind == "decomposition" else "reference"
+        return _replacement(name, kind, self._price(name, one.run, entry), roofline)
+
+    def _price(self, name: str, run: Callable[..., object], entry: TraceEntry) -> _Price:
+        key = (name, entry.signature.op, leaf_dtypes(entry.signature))
+        if key not in self._prices:
+            self._prices[key] = _watch(run, entry, self._profile, self._seconds)
+        return self._prices[key]
 
 
-def _of_implementation(
-    one: Implementation, entry: TraceEntry, seconds: Callable[[TraceEntry], float]
-) -> Replacement:
-    if one.kind == "kernel":
-        return Replacement(
-            name=str(one.identity), kind="kernel", seconds=seconds(entry), note="the roofline of the operator itself"
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Price:
+    """What one call of a way costs, in rooflines of the operator that it replaces."""
+
+    ratio: float | None
+    note: str
+    lacking: tuple[str, ...] = ()
+    """Operators that it calls and the device lacks too."""
+
+
+class _TooMany(Exception):
+    """It calls more than anybody would wait for here."""
+
+
+class _Meter(TorchDispatchMode):
+    """Adds up the rooflines of calls, each kind of call described once."""
+
+    def __init__(self, price: Callable[[Any, Any, Any, Any], tuple[float, Signature]]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's modes carry no annotations
+        self._price = price
+        self._known: dict[Any, float] = {}
+        self.seconds, self.launches = 0.0, 0
+        self.signatures: list[Signature] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        key = (func, tuple((x.shape, x.dtype) for x in tensors_in((args, kwargs or {}))))
+        if key not in self._known:
+            self._known[key], signature = self._price(func, args, kwargs or {}, result)
+            self.signatures.append(signature)
+        self.seconds += self._known[key]
+        self.launches += self._known[key] > 0.0
+        if self.launches > MAX_CALLS:
+            raise _TooMany
+        return result
+
+
+MAX_CALLS = 4000
+
+
+def _watch(
+    run: Callable[..., object], entry: TraceEntry, profile: DeviceProfile, seconds: Callable[[TraceEntry], float]
+) -> _Price:
+    def price(func: Any, args: Any, kwargs: Any, result: Any) -> tuple[float, Signature]:
+        signature = describe(func.name(), args, kwargs)
+        row = TraceEntry(
+            id="",
+            signature=signature,
+            outputs=(),
+            counts={"": 1},
+            flops=count_flops(func, args, kwargs, result),
+            bytes=count_bytes(func, args, kwargs, result),
         )
-    cost, note = _traced_cost(one.run, entry, seconds)
-    kind = "decomposition" if one.kind == "decomposition" else "reference"
-    return Replacement(name=str(one.identity), kind=kind, seconds=cost, note=note)
+        return seconds(row), signature
 
-
-def _traced_cost(
-    run: Callable[..., object], entry: TraceEntry, seconds: Callable[[TraceEntry], float]
-) -> tuple[float | None, str]:
-    """Run it on meta, watch what it calls, and add up the rooflines of that."""
-    recorder = Recorder()
+    meter = _Meter(price)
     args, kwargs = materialise(entry.signature, "meta")
     try:
-        with torch.no_grad(), recorder:
+        with torch.no_grad(), meter:
             run(*args, **kwargs)
+    except _TooMany:
+        return _Price(ratio=None, note=f"more than {MAX_CALLS:,} calls of its own for each")
     except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError, AttributeError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        return None, f"what it calls depends on values: {first[:120]}"
-    calls = sum(entry.counts.values())
-    below = recorder.entries()
-    launches = sum(sum(one.counts.values()) for one in below if one.bytes or one.flops)
-    return sum(seconds(one) for one in below) * calls, f"{launches} calls of its own for each"
+        return _Price(ratio=None, note=f"what it calls depends on values: {first[:120]}")
+    whole = seconds(entry) / (sum(entry.counts.values()) or 1)
+    lacking = {one.op for one in meter.signatures if classify(profile, one).verdict in GAP_VERDICTS}
+    note = f"{meter.launches:,} calls of its own for each"
+    return _Price(ratio=meter.seconds / whole if whole else None, note=note, lacking=tuple(sorted(lacking)))
+
+
+def _replacement(
+    name: str, kind: Literal["decomposition", "reference", "torch_decomposition"], price: _Price, roofline: float
+) -> Replacement:
+    cost = None if price.ratio is None else price.ratio * roofline
+    return Replacement(name=name, kind=kind, seconds=cost, note=price.note)
 
 
 def _on_cpu(entry: TraceEntry, profile: DeviceProfile) -> Replacement:

@@ -131,9 +131,7 @@ def _takes(block: Block, inside: str, own: str) -> bool:
     return any(map(match, block.classes)) and not any(map(match, block.unlike))
 
 
-def _by_module(
-    graph: Graph, known: Mapping[str, Block], claims: _Claims, phases: Iterable[PhaseInfo]
-) -> list[Group]:
+def _by_module(graph: Graph, known: Mapping[str, Block], claims: _Claims, phases: Iterable[PhaseInfo]) -> list[Group]:
     groups = []
     for name, chains in claims.classes.items():
         block = known[name]
@@ -170,11 +168,12 @@ def _runs_of(graph: Graph, block: Block, chain: str, members: set[int], phases: 
 
 
 def _by_path(graph: Graph, name: str, block: Block, free: set[int], phases: Iterable[PhaseInfo]) -> Group | None:
+    counting = _counting(block, phases)
+    free = {number for number in free if node_calls(graph.nodes[number], counting)}
     found = find_paths(graph, block, free)
     if not found.anchors:
         return None
     nodes = _absorb(graph, block, found.nodes, free)
-    counting = _counting(block, phases)
     return _group(graph, name, block, "pattern", nodes, _sum_calls(graph, found.anchors, counting), counting)
 
 
@@ -270,8 +269,11 @@ def blocks_of(
     """Return the blocks and fusions of a trace on a device, by share; `seconds` is the roofline of each signature."""
     graph, groups = find_groups(trace)
     gaps = {entry.id for entry in entries if entry.is_gap}
+    whole: dict[str, int] = defaultdict(int)
+    for entry in trace.entries:
+        whole[entry.signature.op] += sum(entry.counts.values()) if entry.id in gaps else 0
     total = sum(seconds.values()) or 1.0
-    made = [_priced(graph, group, gaps, seconds, total, profile, known, namespaces) for group in groups]
+    made = [_priced(graph, group, gaps, whole, seconds, total, profile, known, namespaces) for group in groups]
     return tuple(sorted(made, key=lambda one: (one.kind, -one.share, one.name, one.recognised)))
 
 
@@ -279,6 +281,7 @@ def _priced(
     graph: Graph,
     group: Group,
     gaps: set[str],
+    whole: Mapping[str, int],
     seconds: Mapping[str, float],
     total: float,
     profile: DeviceProfile,
@@ -290,6 +293,10 @@ def _priced(
     spent = sum(seconds[n.entry.id] * node_calls(n, group.phases) / (sum(n.entry.counts.values()) or 1) for n in nodes)
     launches = sum(node_calls(node, group.phases) for node in nodes if node.runs)
     saved = bytes_saved(graph, group) if group.how != "operator" else 0
+    inside: dict[str, int] = defaultdict(int)
+    for node in nodes:
+        if node.entry.id in gaps:
+            inside[node.entry.signature.op] += node_calls(node, group.phases)
     fewer = max(0, launches - sum(group.calls.values())) if group.block.operators else 0
     worth = saved / (profile.bandwidth_gb_s * 1e9) + fewer * profile.launch_us * 1e-6
     return InventoryBlock(
@@ -305,7 +312,8 @@ def _priced(
         entries=tuple(sorted(entries)),
         launches=launches,
         share=spent / total,
-        gaps=tuple(sorted({entry.signature.op for entry in entries.values() if entry.id in gaps})),
+        gaps=dict(sorted(inside.items())),
+        closes=tuple(sorted(op for op, calls in inside.items() if calls == whole[op])),
         bytes_saved=saved,
         saved=min(worth / total, spent / total),
         options=_available(group.block, profile, known, namespaces),
@@ -315,11 +323,14 @@ def _priced(
 def _available(
     block: Block, profile: DeviceProfile, known: tuple[Implementation, ...], namespaces: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return what the registry has for the operators of a block and this device, kernels before references."""
+    """Return what the registry has for the operators of a block and this device: by operator, references last."""
     found = [
         one
         for operator in block.operators
         for one in candidates_for(operator, known, namespaces)
         if "*" in one.devices or profile.torch_device in one.devices
     ]
-    return tuple(str(one.identity) for one in sorted(found, key=lambda one: one.kind == "reference"))
+    return tuple(
+        str(one.identity)
+        for one in sorted(found, key=lambda one: (block.operators.index(one.operator), one.kind == "reference"))
+    )

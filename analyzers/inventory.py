@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from day0.analyzers.effort import effort_of, replacements_of
+from day0.analyzers.effort import Pricer, effort_of
 from day0.analyzers.grouping import blocks_of
 from day0.devices.leaves import leaf_dtypes, leaf_ranks
 from day0.devices.profile import DeviceProfile
@@ -33,6 +33,7 @@ def take_inventory(
     cache: dict[object, Classified] = {}
     seconds = {entry.id: roofline_seconds(entry, profile) for entry in trace.entries}
     total = sum(seconds.values()) or 1.0
+    pricer = Pricer(profile, lambda one: roofline_seconds(one, profile))
     entries = []
     for number, entry in enumerate(trace.entries):
         if number % 50 == 0:
@@ -41,7 +42,7 @@ def take_inventory(
         key = entry.id if profile.has_details else key  # sizes and layouts count there, also those of leaves
         if key not in cache:
             cache[key] = classify(profile, entry.signature)
-        entries.append(_entry(entry, cache[key], profile, known, namespaces, seconds[entry.id] / total))
+        entries.append(_entry(entry, cache[key], profile, known, namespaces, seconds[entry.id] / total, pricer))
     entries.sort(key=lambda e: (not e.is_gap, -e.share, e.op, e.id))
     return Inventory(
         device=profile.name,
@@ -59,6 +60,7 @@ def _entry(
     known: tuple[Implementation, ...],
     namespaces: tuple[str, ...],
     share: float,
+    pricer: Pricer,
 ) -> InventoryEntry:
     dtypes = leaf_dtypes(entry.signature)
     accepted: list[Implementation] = []
@@ -88,7 +90,7 @@ def _entry(
         share=share,
         effort=effort,
         effort_why=effort_why,
-        replacements=replacements_of(entry, accepted, profile, lambda one: roofline_seconds(one, profile)) if gap else (),
+        replacements=pricer.ways(entry, accepted) if gap else (),
     )
 
 

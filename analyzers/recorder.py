@@ -22,7 +22,7 @@ from day0.reference_ops._spec import Operator
 from day0.reference_ops.load import load_operators
 from day0.reference_ops.signatures import describe, describe_value, signature_id, tensors_in
 
-__all__ = ["Recorder", "watch_modules"]
+__all__ = ["Recorder", "count_bytes", "count_flops", "watch_modules"]
 
 # Both spellings: the folder can be reached through the link in `day0/` too.
 _SKIPPED = (
@@ -101,8 +101,8 @@ class Recorder(TorchDispatchMode):
             outputs=tuple(_without_range(describe_value(item)) for item in results),
             mutates=written,
             host_sync=syncs(func.name()),
-            flops=_count_flops(func, args, kwargs, result),
-            bytes=_count_bytes(func, args, kwargs, results),
+            flops=count_flops(func, args, kwargs, result),
+            bytes=count_bytes(func, args, kwargs, results),
             source=_source_line(),
             module=module,
             module_class=module_class,
@@ -145,7 +145,7 @@ def _contract(func: Any) -> Operator | None:
     return load_operators().get(func.name().partition(".")[0])
 
 
-def _count_flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
+def count_flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
     """Count by the operator's contract, else as torch counts; 0 where nobody does."""
     contract = _contract(func)
     if contract is not None and contract.flops is not None:
@@ -154,7 +154,7 @@ def _count_flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], resul
     return int(count(*args, **kwargs, out_val=result)) if count else 0
 
 
-def _count_bytes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], results: Any) -> int:
+def count_bytes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], results: Any) -> int:
     """Count what has to move: as the contract says, else each argument and each result once; views move nothing."""
     if func.is_view or is_metadata_view(func.name()):
         return 0

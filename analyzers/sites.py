@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -80,7 +81,7 @@ class SiteBook:
         if kwargs:
             keys.update(_storages(kwargs.values()))
         makers = self._makers
-        for maker in {makers[key] for key in keys if key in makers}:
+        for maker in () if _shape_only(func) else {makers[key] for key in keys if key in makers}:
             site.inputs[maker] = site.inputs.get(maker, 0) + 1
         if func is _LIFT:  # a constant: no call made it, though its storage may stand where a result once was
             for key in keys:
@@ -89,6 +90,13 @@ class SiteBook:
             # A result over the storage of an argument is a view of it, unless the call wrote there.
             if key not in keys or func._schema.is_mutable:
                 makers[key] = site.number
+
+
+@cache
+def _shape_only(func: Any) -> bool:
+    """Say whether an operator looks at the shape of its argument alone: `zeros_like`, `new_ones`."""
+    name = func.name().partition("::")[2].partition(".")[0]
+    return bool(name.endswith("_like") or name.startswith("new_"))
 
 
 def _storages(values: Any) -> list[int]:

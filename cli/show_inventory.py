@@ -7,13 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rich.markup import escape
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from day0.cli.failures import clean
 from day0.cli.talk import Talk
-from day0.records import Inventory, InventoryBlock, InventoryEntry, Replacement
+from day0.records import Inventory, InventoryBlock, InventoryEntry
 
 __all__ = ["inventory", "seconds_text"]
 
@@ -22,6 +20,10 @@ EXPLAINED = 3
 """Gaps whose reasons are given whole; those of the others are cut at the end of the line."""
 BLOCKS = 8
 FUSIONS = 4
+INDENT = 27
+"""Where operators begin in the list of gaps."""
+WIDE = 110
+"""Columns from which there is room for more figures."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,12 +43,12 @@ def inventory(talk: Talk, value: Inventory) -> None:
     talk.out.print(_headline(value, gaps))
     waits = [one for one in gaps if not one.entries[0].is_gap]
     lacking = [one for one in gaps if one.entries[0].is_gap]
-    _list(talk, value, "missing, dearest first", lacking)
-    _list(talk, value, "runs, but the host waits", waits)
+    _list(talk, value, "gap, dearest first", lacking)
+    _list(talk, value, "it runs, but the host waits", waits)
     blocks = [one for one in value.blocks if one.kind == "block"]
     fusions = [one for one in value.blocks if one.kind == "fusion" and one.bytes_saved]
-    _blocks(talk, "blocks: one replacement each", blocks, BLOCKS)
-    _blocks(talk, "fusions of neighbours", sorted(fusions, key=lambda one: -one.saved), FUSIONS)
+    _blocks(talk, "block, for one replacement", blocks, BLOCKS)
+    _blocks(talk, "fusion of neighbours", sorted(fusions, key=lambda one: -one.saved), FUSIONS)
     _first(talk, lacking, blocks)
 
 
@@ -76,8 +78,7 @@ def _headline(value: Inventory, gaps: Sequence[_Gap]) -> Text:
     else:
         share, count = sum(one.share for one in lacking), sum(one.calls for one in lacking)
         names = len({one.op for one in lacking})
-        verb = "is" if names == 1 else "are"
-        text.append(f"{names} of {operators} operators {verb} missing", style="red")
+        text.append(f"{names} of {operators} operators {'is a gap' if names == 1 else 'are gaps'}", style="red")
         text.append(
             f", {share:.1%} of the roofline time ({seconds_text(share * value.roofline_seconds)} of "
             f"{seconds_text(value.roofline_seconds)}), {count:,} of {calls:,} calls",
@@ -100,90 +101,104 @@ def seconds_text(seconds: float) -> str:
 def _list(talk: Talk, value: Inventory, title: str, gaps: Sequence[_Gap]) -> None:
     if not gaps:
         return
-    talk.say(f"\n[bold]{title}[/bold]")
+    _line(talk, Text(f"\n   share     time   calls  {title}", style="bold"))
     for number, gap in enumerate(gaps[:GAPS], start=1):
-        talk.out.print(_gap_line(number, gap, value.roofline_seconds), no_wrap=True, overflow="ellipsis")
-        for line in _advice(gap):
-            if number <= EXPLAINED:
-                talk.out.print(Padding(line, (0, 0, 0, 6)))
-            else:
-                talk.out.print(Padding(line, (0, 0, 0, 6)), no_wrap=True, overflow="ellipsis")
+        _line(talk, _gap_line(gap, value.roofline_seconds))
+        for line in _advice(gap, value.roofline_seconds):
+            _indented(talk, line, whole=number <= EXPLAINED)
     if len(gaps) > GAPS:
         rest = gaps[GAPS:]
         names = ", ".join(dict.fromkeys(one.op for one in rest))
-        text = f"    and {len(rest)} more, {sum(one.share for one in rest):.1%}: {clean(names)}"
-        talk.out.print(Text(text, style="dim"), no_wrap=True, overflow="ellipsis")
+        text = f"{_share(sum(one.share for one in rest))} and {len(rest)} more: {clean(names)}"
+        _line(talk, Text(text, style="dim"))
 
 
-def _gap_line(number: int, gap: _Gap, seconds: float) -> Text:
+def _indented(talk: Talk, line: Text, *, whole: bool) -> None:
+    """Print under an operator; the first ones whole, the others cut at the width of the terminal."""
+    indent = INDENT if talk.out.width >= WIDE else INDENT // 3
+    if not whole:
+        _line(talk, Text(" " * indent).append_text(line))
+        return
+    for number, part in enumerate(line.wrap(talk.out, max(20, talk.out.width - indent - 5))):
+        part.rstrip()
+        talk.out.print(Text(" " * (indent + (5 if number else 0))).append_text(part), soft_wrap=True)
+
+
+def _line(talk: Talk, text: Text) -> None:
+    """Print on one line, cut at the width of the terminal."""
+    talk.out.print(text, no_wrap=True, overflow="ellipsis")
+
+
+def _share(value: float) -> str:
+    return f"{value:8.1%}" if value >= 0.0005 or value == 0 else f"{'<0.1%':>8}"
+
+
+def _gap_line(gap: _Gap, seconds: float) -> Text:
     first = gap.entries[0]
+    text = Text(_share(gap.share), style="bold red" if gap.share >= 0.05 else "bold")
+    text.append(f" {seconds_text(gap.share * seconds):>8} {gap.calls:7,}  ", style="not bold default")
+    text.append(clean(gap.op), style="bold default")
     dtypes = ", ".join(dict.fromkeys(dtype for entry in gap.entries for dtype in entry.dtypes[:1]))
-    text = Text(f"{number:3}  ")
-    text.append(clean(gap.op), style="bold")
-    text.append(f" {dtypes}  ", style="dim")
-    text.append(f"{gap.share:.1%}", style="bold red" if gap.share >= 0.05 else "bold")
-    text.append(f"  {seconds_text(gap.share * seconds)}  {gap.calls:,} calls  ")
-    text.append(first.device_verdict, style="yellow")
+    text.append(f" {dtypes}", style="dim not bold default")
+    text.append(f" · {first.device_verdict}", style="yellow not bold")
     if first.effort is not None:
-        text.append(f"  {first.effort.replace('_', '/')}", style="cyan")
+        text.append(f" · {first.effort.replace('_', '/')}", style="cyan not bold")
     return text
 
 
-def _advice(gap: _Gap) -> list[Text]:
+def _advice(gap: _Gap, seconds: float) -> list[Text]:
     """What to do about it, then why it is a gap."""
     first = gap.entries[0]
-    ways = [one for one in first.replacements if one.kind != "cpu_fallback"]
+    do = Text("do   ", style="green")
+    do.append(_todo(gap, seconds), style="default")
     reason = first.reason.partition(f"; {first.options[0]} can stand in")[0] if first.options else first.reason
-    do = Text("do: ", style="green")
-    if ways:
-        do.append(f"take {_way_text(ways[0])}", style="default")
-    elif first.is_gap:
-        do.append("write it; until then it runs on the CPU with transfers", style="default")
-    else:
-        do.append("replace it where graphs are captured", style="default")
-    return [do, Text(f"why: {clean(reason)}", style="dim")]
+    return [do, Text(f"why  {clean(reason)}", style="dim")]
 
 
-def _way_text(way: Replacement) -> str:
-    name = clean(way.name).rpartition(" ")[2]
-    if way.seconds is None:
-        return f"{name} ({way.kind.replace('_', ' ')}; cost not known: {clean(way.note)})"
-    return f"{name} ({way.kind.replace('_', ' ')}, {seconds_text(way.seconds)} on paper for this shape)"
+def _todo(gap: _Gap, seconds: float) -> str:
+    if not gap.entries[0].is_gap:
+        return "replace it where graphs are captured"
+    ways = {entry.replacements[0].name: entry.replacements[0] for entry in gap.entries if entry.replacements}
+    if not ways or next(iter(ways.values())).kind == "cpu_fallback":
+        return "write a kernel; until then each call goes to the CPU and back"
+    name, way = next(iter(ways.items()))
+    text = f"take {clean(name).rpartition(' ')[2]}, a {way.kind.replace('_', ' ')}"
+    costs = [one.seconds for entry in gap.entries for one in entry.replacements[:1]]
+    if any(cost is None for cost in costs):
+        return f"{text}; its cost is not known: {clean(way.note)}"
+    cost, alone = sum(cost or 0.0 for cost in costs), gap.share * seconds
+    times = f", {cost / alone:.2g} × the operator alone" if alone and cost > 1.05 * alone else ""
+    return f"{text}: {seconds_text(cost)} on paper{times}"
 
 
 def _blocks(talk: Talk, title: str, blocks: Sequence[InventoryBlock], most: int) -> None:
     if not blocks:
         return
-    talk.say("")
-    wide = talk.out.width >= 110
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column(title, no_wrap=True, overflow="ellipsis", ratio=3, min_width=24)
-    for name in ("sites", "share", "saves ≤"):
-        table.add_column(name, justify="right", no_wrap=True)
-    if wide:
-        table.add_column("launches", justify="right", no_wrap=True)
-    table.add_column("closes / by what" if wide else "by what", no_wrap=True, overflow="ellipsis", ratio=4)
+    wide = talk.out.width >= WIDE
+    launches = f"{'launches':>10}" if wide else ""
+    _line(talk, Text(f"\n   share  saves ≤{launches}  {title}", style="bold"))
     for one in blocks[:most]:
-        cells = [_block_name(one), f"{one.sites:,}", f"{one.share:.1%}", f"{one.saved:.1%}" if one.saved else ""]
-        cells += [f"{one.launches:,}"] if wide else []
-        table.add_row(*cells, _block_todo(one))
-    talk.out.print(table)
+        text = Text(f"{_share(one.share)} {_share(one.saved) if one.saved else '':>8}")
+        if wide:
+            text.append(f"{one.launches:10,}")
+        text.append(f"  {one.sites:4} × ")
+        text.append(one.name, style="bold")
+        text.append(" (pattern)" if one.recognised == "pattern" and one.kind == "block" else "", style="dim")
+        text.append(": ")
+        text.append_text(_block_todo(one))
+        _line(talk, text)
     if len(blocks) > most:
-        rest = ", ".join(one.name for one in blocks[most:])
-        talk.out.print(Text(f"and {rest}", style="dim"), no_wrap=True, overflow="ellipsis")
-
-
-def _block_name(one: InventoryBlock) -> Text:
-    text = Text(one.name)
-    if one.recognised == "pattern" and one.kind == "block":
-        text.append(" (pattern)", style="dim")
-    return text
+        rest = ", ".join(dict.fromkeys(one.name for one in blocks[most:]))
+        _line(talk, Text(f"{_share(sum(one.share for one in blocks[most:]))} and {rest}", style="dim"))
 
 
 def _block_todo(one: InventoryBlock) -> Text:
     text = Text()
-    if one.gaps:
-        text.append(f"closes {', '.join(clean(gap).removeprefix('aten::') for gap in one.gaps)}; ", style="red")
+    if one.closes:
+        text.append(f"closes {', '.join(_bare(op) for op in one.closes)}; ", style="red")
+    parts = [f"{calls:,} calls of {_bare(op)}" for op, calls in one.gaps.items() if op not in one.closes]
+    if parts:
+        text.append(f"takes {', '.join(parts)}; ", style="yellow")
     if one.options:
         text.append(_short(one.options))
     elif one.operators:
@@ -191,6 +206,10 @@ def _block_todo(one: InventoryBlock) -> Text:
     else:
         text.append("no operator of ours", style="dim")
     return text
+
+
+def _bare(op: str) -> str:
+    return clean(op).removeprefix("aten::")
 
 
 def _short(options: Iterable[str]) -> str:
@@ -204,12 +223,14 @@ def _first(talk: Talk, lacking: Sequence[_Gap], blocks: Sequence[InventoryBlock]
     if not lacking:
         return
     first = lacking[0]
-    around = [one for one in blocks if first.op in one.gaps]
+    around = [one for one in blocks if first.op in one.closes]
     text = Text("first: ", style="bold green")
     text.append(f"close {clean(first.op)}", style="bold")
     if around:
         block = around[0]
-        text.append(f", or all of {block.name} at {block.sites} sites ({block.share:.1%}) in one kernel", style="default")
+        text.append(
+            f", or all of {block.name} at {block.sites} sites ({block.share:.1%}) in one kernel", style="default"
+        )
     elif first.entries[0].options:
         text.append(f" with {escape(clean(first.entries[0].options[0]))}", style="default")
     talk.say("")

@@ -260,8 +260,10 @@ class InventoryBlock(Record):
     """Operator calls that it covers and that run on the device (views do not)."""
     share: float = 0.0
     """Share of the model's roofline time, 0 to 1."""
-    gaps: tuple[str, ...] = ()
-    """Operators that the device lacks and that one replacement of the block makes unnecessary here."""
+    gaps: dict[str, int] = {}
+    """Operators that the device lacks, and how many calls of them a replacement of the block makes unnecessary."""
+    closes: tuple[str, ...] = ()
+    """Those of them that are called nowhere else."""
     bytes_saved: int = 0
     """Bytes of intermediate results that a fused kernel neither writes nor reads again, over all calls."""
     saved: float = 0.0

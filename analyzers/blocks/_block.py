@@ -54,6 +54,10 @@ class Block:
     """Operators of which each call is a run, where modules cannot be counted."""
     paths: tuple[str, ...] = ()
     """Each is one way to write it down in operators."""
+    also: tuple[str, ...] = ()
+    """Paths of which one must end at the same anchor too."""
+    never: tuple[str, ...] = ()
+    """Paths that may not end at the same anchor."""
     absorbs: tuple[str, ...] = ()
     """Operators that belong to it where all that takes their result does."""
     when: Callable[[TraceEntry], bool] | None = None

@@ -8,6 +8,7 @@ from day0.analyzers.blocks._block import Block, Call
 
 __all__ = ["BLOCK"]
 
+
 def _both(x_XD: torch.Tensor, residual_XD: torch.Tensor, weight_D: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     sum_XD = x_XD + residual_XD
     return sum_XD * torch.rsqrt(sum_XD.pow(2).mean(-1, keepdim=True) + 1e-6) * weight_D, sum_XD

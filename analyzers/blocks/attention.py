@@ -8,6 +8,7 @@ from day0.analyzers.blocks._block import Block, Call
 
 __all__ = ["BLOCK"]
 
+
 def _attend(q_HSD: torch.Tensor, key_HTD: torch.Tensor) -> torch.Tensor:
     weight_HST = torch.softmax(torch.bmm(q_HSD, key_HTD.transpose(1, 2)) * 0.3, dim=-1)
     return torch.bmm(weight_HST, key_HTD)
@@ -33,6 +34,7 @@ BLOCK = Block(
     classes=("GptOssAttention", "KimiLinearAttention", "Glm5NextVisionAttention"),
     confirm=("_softmax", "_safe_softmax", "scaled_dot_product_attention", "_scaled_dot_product_flash_attention"),
     paths=("bmm|mm .. _softmax|_safe_softmax! .. bmm|mm",),
+    never=("scatter .. where|masked_fill|add|mul .. _softmax|_safe_softmax!",),
     absorbs=("mul", "_to_copy", "scalar_tensor", "where"),
     sample=_sample,
     near_miss=_near_miss,

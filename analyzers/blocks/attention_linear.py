@@ -8,6 +8,7 @@ from day0.analyzers.blocks._block import Block, Call
 
 __all__ = ["BLOCK"]
 
+
 def _both(weight_HST: torch.Tensor, v_HTD: torch.Tensor, out_DE: torch.Tensor) -> torch.Tensor:
     heads_HSD = torch.bmm(torch.softmax(weight_HST, dim=-1), v_HTD)
     return heads_HSD.transpose(0, 1).reshape(heads_HSD.shape[1], -1) @ out_DE

@@ -8,6 +8,7 @@ from day0.analyzers.blocks._block import Block, Call
 
 __all__ = ["BLOCK"]
 
+
 def _mix(bank_NXD: torch.Tensor, norm_D: torch.Tensor, score_D: torch.Tensor) -> torch.Tensor:
     normed_NXD = bank_NXD * torch.rsqrt(bank_NXD.pow(2).mean(-1, keepdim=True) + 1e-5)
     weight_NX = torch.softmax((normed_NXD * (norm_D * score_D)).sum(-1), dim=0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-
 from day0.analyzers.blocks._block import Block, Call
 
 __all__ = ["BLOCK"]
+
 
 def _experts(x_ND: torch.Tensor, up_EDF: torch.Tensor, down_EFD: torch.Tensor, ends_E: torch.Tensor) -> torch.Tensor:
     both_NF = torch._grouped_mm(x_ND, up_EDF, offs=ends_E)

@@ -8,6 +8,7 @@ from day0.analyzers.blocks._block import Block, Call
 
 __all__ = ["BLOCK"]
 
+
 def _norm(x_XD: torch.Tensor, gate_XD: torch.Tensor, weight_D: torch.Tensor) -> torch.Tensor:
     normed_XD = x_XD * torch.rsqrt(x_XD.pow(2).mean(-1, keepdim=True) + 1e-6)
     return weight_D * normed_XD * torch.sigmoid(gate_XD)

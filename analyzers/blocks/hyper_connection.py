@@ -8,6 +8,7 @@ from day0.analyzers.blocks._block import Block, Call
 
 __all__ = ["BLOCK"]
 
+
 def _mix(raw_XNN: torch.Tensor) -> torch.Tensor:
     mix_XNN = torch.softmax(raw_XNN, dim=-1)
     for _ in range(3):

@@ -8,6 +8,7 @@ from day0.analyzers.blocks._block import Block, Call
 
 __all__ = ["BLOCK"]
 
+
 def _chunk(q_HCK: torch.Tensor, k_HCK: torch.Tensor, v_HCV: torch.Tensor, g_HCK: torch.Tensor) -> torch.Tensor:
     decay_HCK = g_HCK.cumsum(1)
     inner_HCC = torch.bmm(k_HCK * decay_HCK.exp(), k_HCK.transpose(1, 2)).tril(-1)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-
 from day0.analyzers.blocks._block import Block, Call
 
 __all__ = ["BLOCK"]
+
 
 def _gate(raw_XK: torch.Tensor, a_log_K: torch.Tensor, bias_K: torch.Tensor) -> torch.Tensor:
     return -a_log_K.exp() * F.softplus(raw_XK + bias_K)

@@ -8,6 +8,7 @@ from day0.analyzers.blocks._block import Block, Call
 
 __all__ = ["BLOCK"]
 
+
 def _step(state_HKV: torch.Tensor, k_HK: torch.Tensor, v_HV: torch.Tensor, g_HK: torch.Tensor) -> torch.Tensor:
     state_HKV = state_HKV * g_HK.exp()[..., None]
     memory_HV = (state_HKV * k_HK[..., None]).sum(-2)
@@ -35,7 +36,7 @@ BLOCK = Block(
     why="the state is read and written once",
     classes=("KimiLinearDeltaAttention", "Glm5NextTextLinearAttention"),
     confirm=("exp", "cumsum", "day0::kda_recurrent"),
-    paths=("exp mul/2! ..  sum|bmm sub/2 .. mul/2 .. add/2 .. sum|bmm",),
+    paths=("exp! mul/2 .. sum|bmm sub/2 .. mul/2 .. add/2 .. sum|bmm",),
     absorbs=("mul", "exp", "neg", "sub", "add", "sum", "_to_copy", "tril", "bmm"),
     phases="one",
     sample=_sample,

@@ -8,6 +8,7 @@ from day0.analyzers.blocks._block import Block, Call
 
 __all__ = ["BLOCK"]
 
+
 def _index(q_HSD: torch.Tensor, key_HDT: torch.Tensor, weight_H: torch.Tensor) -> torch.Tensor:
     score_HST = torch.relu(torch.bmm(q_HSD, key_HDT))
     logits_ST = (score_HST * weight_H).sum(0)

@@ -8,6 +8,7 @@ from day0.analyzers.blocks._block import Block, Call
 
 __all__ = ["BLOCK"]
 
+
 def _sample() -> Call:
     function = torch.nn.functional.linear
     return Call(function, torch.ones(3, 8), torch.ones(4, 8)).named("DeepseekV32Attention", "Linear")

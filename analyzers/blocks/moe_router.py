@@ -8,6 +8,7 @@ from day0.analyzers.blocks._block import Block, Call
 
 __all__ = ["BLOCK"]
 
+
 def _route(x_ND: torch.Tensor, weight_DE: torch.Tensor, bias_E: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     score_NE = torch.sigmoid(x_ND @ weight_DE)
     chosen_NK = (score_NE + bias_E).topk(2, dim=-1).indices

@@ -8,6 +8,7 @@ from day0.analyzers.blocks._block import Block, Call
 
 __all__ = ["BLOCK"]
 
+
 def _norm(x_XD: torch.Tensor, weight_D: torch.Tensor) -> torch.Tensor:
     wide_XD = x_XD.float()
     wide_XD = wide_XD * torch.rsqrt(wide_XD.pow(2).mean(-1, keepdim=True) + 1e-6)
@@ -36,6 +37,7 @@ BLOCK = Block(
     unlike=("*GatedRMSNorm",),
     confirm=("rsqrt", "rms_norm", "_fused_rms_norm"),
     paths=("pow|square|mul/1 mean ?add/1 rsqrt! mul/2 ?mul/2", "pow|square mean ?add/1 sqrt! reciprocal|div ?mul/2"),
+    never=("mean sub/2 pow|square|mul mean ?add/1 sqrt|rsqrt!",),
     absorbs=("_to_copy",),
     sample=_sample,
     near_miss=_near_miss,

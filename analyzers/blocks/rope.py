@@ -8,6 +8,7 @@ from day0.analyzers.blocks._block import Block, Call
 
 __all__ = ["BLOCK"]
 
+
 def _rope(x_XR: torch.Tensor, cos_XR: torch.Tensor, sin_XR: torch.Tensor) -> torch.Tensor:
     half = x_XR.shape[-1] // 2
     turned_XR = torch.cat((-x_XR[..., half:], x_XR[..., :half]), dim=-1)

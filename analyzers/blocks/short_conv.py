@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
+from day0.analyzers.blocks._block import Block, Call
 from day0.records import ScalarValue, TensorValue, TraceEntry
 
-from day0.analyzers.blocks._block import Block, Call
-
 __all__ = ["BLOCK"]
+
 
 def _conv(x_BDS: torch.Tensor, weight_D1W: torch.Tensor) -> torch.Tensor:
     width = weight_D1W.shape[-1]

@@ -8,6 +8,7 @@ from day0.analyzers.blocks._block import Block, Call
 
 __all__ = ["BLOCK"]
 
+
 def _attend(q_HSD: torch.Tensor, key_HTD: torch.Tensor, chosen_HSK: torch.Tensor) -> torch.Tensor:
     score_HST = torch.bmm(q_HSD, key_HTD.transpose(1, 2))
     hidden_HST = torch.ones_like(score_HST).scatter(-1, chosen_HSK, 0.0)

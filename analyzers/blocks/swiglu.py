@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-
 from day0.analyzers.blocks._block import Block, Call
 
 __all__ = ["BLOCK"]
+
 
 def _network(x_ND: torch.Tensor, up_DF: torch.Tensor, down_FD: torch.Tensor) -> torch.Tensor:
     return (F.silu(x_ND @ up_DF) * (x_ND @ up_DF)) @ down_FD
