@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from day0.analyzers.recorder import count_bytes, count_flops
-from day0.devices.leaves import HOST_SYNCS, composite_kind, is_metadata_view, leaf_dtypes, leaf_ranks
+from day0.devices.leaves import HOST_SYNCS, is_metadata_view, leaf_dtypes, leaf_ranks
 from day0.devices.profile import DeviceProfile
 from day0.devices.support import supports
 from day0.devices.verdict import classify
@@ -204,8 +204,6 @@ def _sibling(op: str, entry: TraceEntry, profile: DeviceProfile) -> str:
         resolve(name)
     except Day0Error:
         return ""
-    if composite_kind(name) is not None:
-        return ""  # it may come down to the operator that is lacking
     found = supports(profile, name, leaf_dtypes(entry.signature), leaf_ranks(entry.signature))
     return name if found.supported else ""
 
@@ -235,7 +233,7 @@ class Pricer:
         name, roofline = str(one.identity), self._seconds(entry)
         if one.kind == "kernel":
             return Replacement(name=name, kind="kernel", seconds=roofline, note="the roofline of the operator itself")
-        kind = "decomposition" if one.kind == "decomposition" else "reference"
+        kind: Literal["decomposition", "reference"] = "decomposition" if one.kind == "decomposition" else "reference"
         return _replacement(name, kind, self._price(name, one.run, entry), roofline)
 
     def _price(self, name: str, run: Callable[..., object], entry: TraceEntry) -> _Price:

@@ -1,13 +1,15 @@
 """How long the inventory of the 671-billion-parameter model takes, and how it grows with the number of layers.
 
-The trace is made first and not timed; the first inventory of a process loads what torch loads late, so it is shown
-apart. Layers are repeated, so that 100 times as many make 100 times as many calls, and hardly more signatures.
+The trace is made first and not timed. The first inventory of a process loads what torch loads late: that one counts.
+Layers are repeated, so that 100 times as many make 100 times as many calls, and hardly more signatures.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 from day0.analyzers.inventory import take_inventory
 from day0.analyzers.trace import trace_model
@@ -30,9 +32,10 @@ def main() -> None:
     register_operators()
     profile = load_profile(options.device)
     whole = _trace(options.model, {})
-    first = _seconds(whole, profile, 1)
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:
+        first = fresh.submit(_first, whole.model_dump_json(), options.device).result()
     seconds = _seconds(whole, profile, options.repeat)
-    print(f"{options.model} on {options.device}: first {first:.2f} s, then {seconds:.2f} s")
+    print(f"{options.model} on {options.device}: {first:.2f} s in a new process, then {seconds:.2f} s")
     per_call = {}
     for count in (1, 10, 100):
         trace = _trace(options.model, {"num_hidden_layers": 4 * count})
@@ -40,8 +43,14 @@ def main() -> None:
         took = _seconds(trace, profile, options.repeat)
         per_call[count] = took / calls
         print(f"{4 * count:4} layers: {calls:9,} calls, {len(trace.entries):5} signatures, {took:.3f} s")
-    print(f"figure: inventory_seconds {max(first, seconds):.2f}")
+    print(f"figure: inventory_seconds {first:.2f}")
     print(f"figure: inventory_cost_100_over_1 {per_call[100] / per_call[1]:.3f}")
+
+
+def _first(text: str, device: str) -> float:
+    """In a process of its own, with the torch modules that are loaded late."""
+    register_operators()
+    return _seconds(Trace.model_validate_json(text), load_profile(device), 1)
 
 
 def _trace(source: str, changes: dict[str, int]) -> Trace:

@@ -66,7 +66,7 @@ class _Search:
 
 
 Via = tuple[int, tuple[int, ...], int]
-"""A node of the step before, what lies between, and in how many calls the last edge was seen."""
+"""A node of the step before, what lies between, and how many calls can have come that way."""
 
 
 def _walk(search: _Search, steps: tuple[Step, ...], found: Found) -> None:
@@ -107,20 +107,20 @@ def _ahead(search: _Search, start: int, step: Step) -> Iterable[Via]:
     """Yield the nodes that fit the step and take what `start` made, directly or over what may stand between."""
     nodes, chain = search.graph.nodes, search.graph.nodes[start].site.classes
     seen = {start}
-    front: list[tuple[int, tuple[int, ...]]] = [(start, ())]
+    front: list[tuple[int, tuple[int, ...], int]] = [(start, (), search.graph.nodes[start].calls)]
     for _ in range((WIDE if step.wide else CARRIED) + 1):
-        ahead: list[tuple[int, tuple[int, ...]]] = []
-        for number, between in front:
+        ahead: list[tuple[int, tuple[int, ...], int]] = []
+        for number, between, most in front:
             for taker, count in search.graph.feeds.get(number, {}).items():
                 if taker in seen or taker not in search.allowed:
                     continue
                 if not _in_scope(search.block, chain, nodes[taker].site.classes):
                     continue
                 if search.fits(step, taker):
-                    yield taker, between, count
+                    yield taker, between, min(count, most)
                 if step.wide or nodes[taker].name in CARRIERS:
                     seen.add(taker)
-                    ahead.append((taker, (*between, taker)))
+                    ahead.append((taker, (*between, taker), min(count, most)))
         front = ahead
 
 

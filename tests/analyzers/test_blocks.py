@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -87,8 +89,8 @@ def test_a_block_of_a_known_class_is_recognised_by_it() -> None:
 
 
 def test_a_file_without_a_block_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load.pkgutil, "iter_modules", lambda _: [SimpleNamespace(name="stray")])
-    monkeypatch.setattr(load.importlib, "import_module", lambda _: SimpleNamespace())
+    monkeypatch.setattr(pkgutil, "iter_modules", lambda _: [SimpleNamespace(name="stray")])
+    monkeypatch.setattr(importlib, "import_module", lambda _: SimpleNamespace())
     load.load_blocks.cache_clear()
     with pytest.raises(Day0Error, match=r"stray\.py.*does not define BLOCK"):
         load.load_blocks()
