@@ -205,7 +205,8 @@ def _sibling(op: str, entry: TraceEntry, profile: DeviceProfile) -> str:
     except Day0Error:
         return ""
     found = supports(profile, name, leaf_dtypes(entry.signature), leaf_ranks(entry.signature))
-    return name if found.supported else ""
+    # Where a library lacks an operator, a profile rarely names its in-place form too: that has to have been seen.
+    return name if found.supported and (base.endswith("_") or found.evidence == "probed") else ""
 
 
 class Pricer:

@@ -297,7 +297,7 @@ def _priced(
     for node in nodes:
         if node.entry.id in gaps:
             inside[node.entry.signature.op] += node_calls(node, group.phases)
-    fewer = max(0, launches - sum(group.calls.values())) if group.block.operators else 0
+    fewer = max(0, launches - sum(group.calls.values()))
     worth = saved / (profile.bandwidth_gb_s * 1e9) + fewer * profile.launch_us * 1e-6
     return InventoryBlock(
         name=group.name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.markup import escape
@@ -84,9 +84,12 @@ def _headline(value: Inventory, gaps: Sequence[_Gap]) -> Text:
             f"{seconds_text(value.roofline_seconds)}), {count:,} of {calls:,} calls",
             style="not bold",
         )
+    phases = dict.fromkeys(phase for entry in value.entries for phase in entry.phases)
+    if phases:
+        text.append(f"\none pass each of {', '.join(map(clean, phases))}", style="not bold dim")
     claimed = {entry.evidence for entry in value.entries if entry.is_gap}
     if "claimed" in claimed:
-        text.append("\nfrom what is claimed of the device, not from what was seen on it", style="not bold dim")
+        text.append("\nby what is claimed of the device, not by what was seen on it", style="not bold dim")
     return text
 
 
@@ -167,7 +170,7 @@ def _todo(gap: _Gap, seconds: float) -> str:
     if any(cost is None for cost in costs):
         return f"{text}; its cost is not known: {clean(way.note)}"
     cost, alone = sum(cost or 0.0 for cost in costs), gap.share * seconds
-    times = f", {cost / alone:.2g} × the operator alone" if alone and cost > 1.05 * alone else ""
+    times = f", {cost / alone:.2g} × the operator" if alone and cost > 1.05 * alone else ""
     return f"{text}: {seconds_text(cost)} on paper{times}"
 
 
@@ -185,22 +188,22 @@ def _blocks(talk: Talk, title: str, blocks: Sequence[InventoryBlock], most: int)
         text.append(one.name, style="bold")
         text.append(" (pattern)" if one.recognised == "pattern" and one.kind == "block" else "", style="dim")
         text.append(": ")
-        text.append_text(_block_todo(one))
+        text.append_text(_block_todo(one, wide=wide))
         _line(talk, text)
     if len(blocks) > most:
         rest = ", ".join(dict.fromkeys(one.name for one in blocks[most:]))
         _line(talk, Text(f"{_share(sum(one.share for one in blocks[most:]))} and {rest}", style="dim"))
 
 
-def _block_todo(one: InventoryBlock) -> Text:
+def _block_todo(one: InventoryBlock, *, wide: bool) -> Text:
     text = Text()
     if one.closes:
-        text.append(f"closes {', '.join(_bare(op) for op in one.closes)}; ", style="red")
+        text.append(f"closes {', '.join(_bare(op) for op in one.closes)}; ", style="green")
     parts = [f"{calls:,} calls of {_bare(op)}" for op, calls in one.gaps.items() if op not in one.closes]
     if parts:
         text.append(f"takes {', '.join(parts)}; ", style="yellow")
     if one.options:
-        text.append(_short(one.options))
+        text.append(_short(one.options, wide=wide))
     elif one.operators:
         text.append(f"{one.operators[0]}: none here yet", style="dim")
     else:
@@ -212,10 +215,11 @@ def _bare(op: str) -> str:
     return clean(op).removeprefix("aten::")
 
 
-def _short(options: Iterable[str]) -> str:
-    """`day0::rope@1 base:reference==1` is shown as `day0::rope base:reference`."""
-    operator, _, rest = clean(next(iter(options))).partition(" ")
-    return f"{operator.partition('@')[0]} {rest.partition('==')[0]}"
+def _short(options: Sequence[str], *, wide: bool) -> str:
+    """`day0::rope@1 base:reference==1` is shown as `day0::rope base:reference`, or its end where there is no room."""
+    operator, _, rest = clean(options[0]).partition(" ")
+    name = rest.partition("==")[0]
+    return f"{operator.partition('@')[0]} {name}" if wide else name
 
 
 def _first(talk: Talk, lacking: Sequence[_Gap], blocks: Sequence[InventoryBlock]) -> None:

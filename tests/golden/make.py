@@ -13,6 +13,7 @@ from day0.records import (
     GateResult,
     Identity,
     Inventory,
+    InventoryBlock,
     InventoryEntry,
     Leaf,
     ListValue,
@@ -23,8 +24,10 @@ from day0.records import (
     PhaseInfo,
     Receipt,
     Record,
+    Replacement,
     ScalarValue,
     Signature,
+    Site,
     StageResult,
     TensorValue,
     Trace,
@@ -79,6 +82,16 @@ def records() -> tuple[Record, ...]:
                 host_sync=True,
                 flops=5,
                 bytes=6,
+                sites=(
+                    Site(
+                        number=7,
+                        classes="Model/Layer",
+                        counts={"decode": 3},
+                        modules=2,
+                        source="transformers/models/x.py:1",
+                        inputs={"3": 2},
+                    ),
+                ),
             ),
         ),
     )
@@ -98,6 +111,28 @@ def records() -> tuple[Record, ...]:
         module="model.layers.0",
         source="x.py:1",
         share=0.25,
+        effort="gather_scatter",
+        effort_why="it orders values",
+        replacements=(Replacement(name=str(IDENTITY), kind="kernel", seconds=0.5, note="the roofline"),),
+    )
+    block = InventoryBlock(
+        name="moe_router",
+        title="expert router",
+        kind="block",
+        operators=("day0::moe_router",),
+        recognised="module",
+        reason="module class Router",
+        module_classes=("Router",),
+        sites=2,
+        calls={"decode": 2},
+        entries=("0123456789abcdef",),
+        launches=6,
+        share=0.25,
+        gaps={"aten::topk": 3},
+        closes=("aten::topk",),
+        bytes_saved=64,
+        saved=0.125,
+        options=("day0::moe_router@1 base:reference==1.0",),
     )
     chosen = LockEntry(
         operator="aten::topk",
@@ -150,7 +185,7 @@ def records() -> tuple[Record, ...]:
     )
     return (
         trace,
-        Inventory(device="sim", model="hf:deepseek_v32", entries=(entry,), roofline_seconds=0.5),
+        Inventory(device="sim", model="hf:deepseek_v32", entries=(entry,), roofline_seconds=0.5, blocks=(block,)),
         Lock(device="sim", namespace="kimi/k3.1", model="sha256:00", entries=(chosen,), gaps=(gap,)),
         NumericsReport(device="sim", lock="sha256:22", seed=0, cases=(case,)),
         CanaryReport(device="sim", lock="sha256:22", allow_unverified=True, stages=(stage,)),
