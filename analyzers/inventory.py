@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from day0.analyzers.effort import Pricer, effort_of
+from day0.analyzers.grouping import blocks_of
 from day0.devices.leaves import leaf_dtypes, leaf_ranks
 from day0.devices.profile import DeviceProfile
 from day0.devices.verdict import Classified, classify
@@ -31,6 +33,7 @@ def take_inventory(
     cache: dict[object, Classified] = {}
     seconds = {entry.id: roofline_seconds(entry, profile) for entry in trace.entries}
     total = sum(seconds.values()) or 1.0
+    pricer = Pricer(profile, lambda one: roofline_seconds(one, profile))
     entries = []
     for number, entry in enumerate(trace.entries):
         if number % 50 == 0:
@@ -39,10 +42,14 @@ def take_inventory(
         key = entry.id if profile.has_details else key  # sizes and layouts count there, also those of leaves
         if key not in cache:
             cache[key] = classify(profile, entry.signature)
-        entries.append(_entry(entry, cache[key], profile, known, namespaces, seconds[entry.id] / total))
+        entries.append(_entry(entry, cache[key], profile, known, namespaces, seconds[entry.id] / total, pricer))
     entries.sort(key=lambda e: (not e.is_gap, -e.share, e.op, e.id))
     return Inventory(
-        device=profile.name, model=trace.model.source, entries=tuple(entries), roofline_seconds=sum(seconds.values())
+        device=profile.name,
+        model=trace.model.source,
+        entries=tuple(entries),
+        roofline_seconds=sum(seconds.values()),
+        blocks=blocks_of(trace, entries, seconds, profile, known, namespaces),
     )
 
 
@@ -53,16 +60,18 @@ def _entry(
     known: tuple[Implementation, ...],
     namespaces: tuple[str, ...],
     share: float,
+    pricer: Pricer,
 ) -> InventoryEntry:
     dtypes = leaf_dtypes(entry.signature)
-    options: tuple[str, ...] = ()
+    accepted: list[Implementation] = []
     verdict, reason = found.verdict, found.reason
-    if found.verdict in GAP_VERDICTS or found.verdict == "decomposes_with_sync":
-        accepted = _options(entry, profile, known, namespaces, gap=found.verdict in GAP_VERDICTS)
-        options = tuple(str(one.identity) for one in accepted)
+    gap = found.verdict in GAP_VERDICTS
+    if gap or found.verdict == "decomposes_with_sync":
+        accepted = _options(entry, profile, known, namespaces, gap=gap)
         if accepted:
             verdict = "replaced"
             reason = f"{found.reason}; {accepted[0].identity} can stand in"
+    effort, effort_why = effort_of(entry, found.leaves, profile) if gap else (None, "")
     return InventoryEntry(
         id=entry.id,
         op=entry.signature.op,
@@ -73,12 +82,15 @@ def _entry(
         reason=reason,
         evidence=found.evidence,
         leaves=found.leaves,
-        options=options,
+        options=tuple(str(one.identity) for one in accepted),
         calls=sum(entry.counts.values()),
         phases=tuple(entry.counts),
         module=entry.module,
         source=entry.source,
         share=share,
+        effort=effort,
+        effort_why=effort_why,
+        replacements=pricer.ways(entry, accepted) if gap else (),
     )
 
 

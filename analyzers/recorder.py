@@ -31,6 +31,7 @@ from day0.analyzers.recording.plain import (
 from day0.analyzers.recording.rows import CallRow, OpRow, call_entries, op_entries
 from day0.analyzers.recording.stats import add_stats
 from day0.analyzers.recording.syncs import host_waits
+from day0.analyzers.sites import SiteBook
 from day0.records import CallEntry, ListValue, Signature, TensorValue, TraceEntry, Value
 from day0.reference_ops.signatures import tensors_in
 
@@ -58,6 +59,7 @@ class Recorder(TorchDispatchMode):
         self._sharded = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
         self._rows: dict[Any, OpRow] = {}
         self._functions = _FunctionWatch(self)
+        self._sites = SiteBook()
         self.below: list[OpRow] | None = None
         """Operators of the function that runs now; None between functions."""
 
@@ -100,6 +102,7 @@ class Recorder(TorchDispatchMode):
             row.signature = widen(row.signature, signature)
         self.calls += 1
         row.count(self.phase, self.last_module[0] if self.modules else None)
+        self._sites.note(row.sites, self.phase, self.modules, (func, args, kwargs, result), source_line)
         if self.below is not None:
             self.below.append(row)
         if self._stats:

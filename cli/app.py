@@ -132,6 +132,21 @@ def inventory(
 
 
 @app.command()
+def matrix(
+    device: Annotated[list[str], typer.Option("--device", help="Profile or YAML file; repeat it.", metavar="NAME")],
+    run: Run = DEFAULT_RUN,
+    with_: With = None,
+    csv: Annotated[Path | None, typer.Option(help="Write the whole table as CSV.", metavar="FILE")] = None,
+    json: Json = False,
+) -> None:
+    """Show side by side what several devices lack for the traced model; changes nothing in the run folder.
+
+    Example: day0 matrix --run runs/v32 --device s5000 --device sim --device cuda --csv support.csv
+    """
+    _call("matrix", file="matrix", run=run, devices=device, load=with_ or [], csv=csv, json=json)
+
+
+@app.command()
 def register(
     run: Run = DEFAULT_RUN,
     device: Device = None,

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
+from day0.cli import show_inventory
 from day0.cli.failures import clean
 from day0.cli.rundir import RunFolder
 from day0.cli.stages import STAGES, Outcome
 from day0.cli.talk import Talk
 from day0.cli.traced_inputs import show_imported
 from day0.playbook import Playbook
-from day0.records import CanaryReport, Inventory, InventoryEntry, Lock, NumericsReport, Record, StageResult, Trace
+from day0.records import CanaryReport, Inventory, Lock, NumericsReport, Record, StageResult, Trace
 
 if TYPE_CHECKING:
     from day0.devices.faults._fault import Fault
@@ -100,7 +101,7 @@ def record(talk: Talk, value: Record, *, operators: bool = True) -> None:
     if isinstance(value, Trace):
         _trace(talk, value, operators=operators)
     elif isinstance(value, Inventory):
-        _inventory(talk, value)
+        show_inventory.inventory(talk, value)
     elif isinstance(value, Lock):
         _lock(talk, value)
     elif isinstance(value, NumericsReport):
@@ -140,26 +141,6 @@ def _trace(talk: Talk, trace: Trace, *, operators: bool) -> None:
     talk.out.print(table)
     if trace.imported is not None:
         show_imported(talk, trace.imported)
-
-
-def _inventory(talk: Talk, inventory: Inventory) -> None:
-    groups: dict[tuple[str, str], list[InventoryEntry]] = defaultdict(list)
-    for entry in inventory.entries:
-        if entry.is_gap or entry.device_verdict == "decomposes_with_sync":
-            groups[(entry.op, entry.device_verdict)].append(entry)
-    if not groups:
-        talk.say("\nthe device has everything that the model calls")
-        return
-    table = _table(talk, "operator", "on the device", "calls", "share", "what to do", "why")
-    ordered = sorted(groups.items(), key=lambda item: (-sum(one.share for one in item[1]), item[0]))
-    for (op, verdict), members in ordered[:TOP]:
-        options = next((one.options for one in members if one.options), ())
-        todo = f"take {options[0]}" if options else "write one, or fall back to the CPU"
-        share = sum(one.share for one in members)
-        calls = sum(one.calls for one in members)
-        table.add_row(_safe(op), verdict, f"{calls:,}", f"{share:.1%}", _safe(todo), _safe(members[0].reason))
-    talk.say("")
-    talk.out.print(table)
 
 
 def _lock(talk: Talk, lock: Lock) -> None:

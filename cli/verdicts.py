@@ -26,7 +26,11 @@ def of_inventory(inventory: Inventory) -> Verdict:
     counts = Counter(entry.verdict for entry in inventory.entries)
     gaps = {entry.op for entry in inventory.entries if entry.is_gap}
     text = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-    return True, f"{text}; {len(gaps)} operators with gaps on {inventory.device}", ()
+    return (
+        True,
+        f"{text}; {len(gaps)} {'operator' if len(gaps) == 1 else 'operators'} with gaps on {inventory.device}",
+        (),
+    )
 
 
 def of_lock(lock: Lock) -> Verdict:

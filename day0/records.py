@@ -17,6 +17,7 @@ __all__ = [
     "CaseResult",
     "Collective",
     "Decision",
+    "Effort",
     "Evidence",
     "FloatStats",
     "Gap",
@@ -24,6 +25,7 @@ __all__ = [
     "Identity",
     "ImportedText",
     "Inventory",
+    "InventoryBlock",
     "InventoryEntry",
     "Leaf",
     "ListValue",
@@ -35,8 +37,10 @@ __all__ = [
     "PhaseInfo",
     "Receipt",
     "Record",
+    "Replacement",
     "ScalarValue",
     "Signature",
+    "Site",
     "StageResult",
     "TensorValue",
     "TextLine",
@@ -118,6 +122,23 @@ class Collective(Record):
     """What one rank sends in the ring algorithm; other algorithms send more, or the same in fewer steps."""
 
 
+class Site(Record):
+    """One signature within one chain of module classes: where the call was made, and what fed it."""
+
+    number: int
+    """Counts the sites of a trace in the order of their first calls."""
+    classes: str
+    """Classes of the modules around the call, outermost first: `ToyModel/KdaLayer/RmsNorm`."""
+    counts: dict[str, int]
+    """Calls in each phase."""
+    modules: int = 1
+    """How many different modules these are."""
+    source: str = ""
+    """`file:line` of the first call here."""
+    inputs: dict[str, int] = {}
+    """By number of another site: in how many calls an argument was, also as a view, a tensor that was made there."""
+
+
 class TraceEntry(Record):
     """One signature, where it came from and how often it ran in each phase."""
 
@@ -146,6 +167,8 @@ class TraceEntry(Record):
     """Float arguments by name, results as `output 0`; only where the weights are real."""
     collective: Collective | None = None
     """Set for operators that talk to other ranks."""
+    sites: tuple[Site, ...] = ()
+    """The same calls by the classes of modules that make them; empty in traces of before there were sites."""
 
 
 class CallEntry(Record):
@@ -289,6 +312,69 @@ class Leaf(Record):
     host_sync: bool = False
 
 
+Effort = Literal[
+    "alias",
+    "elementwise",
+    "decomposition",
+    "reduction",
+    "gather_scatter",
+    "gemm",
+    "attention",
+    "recurrence",
+    "host_sync",
+    "unknown",
+]
+"""What kind of work a gap is, from an afternoon to weeks; `unknown` where nothing tells."""
+
+
+class Replacement(Record):
+    """One way to close a gap, with what it would cost."""
+
+    name: str
+    """Identity of an implementation, or what else would be done."""
+    kind: Literal["kernel", "decomposition", "reference", "torch_decomposition", "cpu_fallback"]
+    seconds: float | None = None
+    """Roofline time of all calls by this way on the device; None where it cannot be said."""
+    note: str = ""
+    """Why it costs that, or why nobody can say."""
+
+
+class InventoryBlock(Record):
+    """Operators that together are one known operator, or could be one: a single replacement takes all of them."""
+
+    name: str
+    """Name of the file in `analyzers/blocks` that knows it."""
+    title: str
+    kind: Literal["block", "fusion"] = "block"
+    """A block is computed in one place; a fusion joins neighbours, and may overlap blocks."""
+    operators: tuple[str, ...] = ()
+    """Operators of ours that are this block; empty where none is."""
+    recognised: Literal["module", "pattern", "operator"]
+    """By the class of the module, by the operators and who feeds whom, or because the model calls our operator."""
+    reason: str
+    module_classes: tuple[str, ...] = ()
+    sites: int
+    """In how many places of the model it stands."""
+    calls: dict[str, int]
+    """How often it runs in each phase."""
+    entries: tuple[str, ...] = ()
+    """Identities of the signatures that it covers, wholly or in part."""
+    launches: int = 0
+    """Operator calls that it covers and that run on the device (views do not)."""
+    share: float = 0.0
+    """Share of the model's roofline time, 0 to 1."""
+    gaps: dict[str, int] = {}
+    """Operators that the device lacks, and how many calls of them a replacement of the block makes unnecessary."""
+    closes: tuple[str, ...] = ()
+    """Those of them that are called nowhere else."""
+    bytes_saved: int = 0
+    """Bytes of intermediate results that a fused kernel neither writes nor reads again, over all calls."""
+    saved: float = 0.0
+    """Share of the model's roofline time that these bytes and the launches are."""
+    options: tuple[str, ...] = ()
+    """Implementations of the operators that say they run on the device, best first; not judged on shapes here."""
+
+
 class InventoryEntry(Record):
     """What one traced signature meets on one device."""
 
@@ -311,6 +397,12 @@ class InventoryEntry(Record):
     source: str = ""
     share: float = 0.0
     """Share of the model's roofline time on this device, 0 to 1."""
+    effort: Effort | None = None
+    """For a gap: what kind of work it is to close it."""
+    effort_why: str = ""
+    """What the effort class was read from."""
+    replacements: tuple[Replacement, ...] = ()
+    """For a gap: the options with their kind and what they would cost, cheapest kind of work first."""
 
     @property
     def is_gap(self) -> bool:
@@ -325,6 +417,8 @@ class Inventory(Record):
     model: str
     entries: tuple[InventoryEntry, ...]
     roofline_seconds: float = 0.0
+    blocks: tuple[InventoryBlock, ...] = ()
+    """Groups of operators that form a known operator, and fusions; by share."""
 
 
 # ------------------------------------------------------------------------------------------- register

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from day0.records import Inventory
 from day0.reports import tables
 from day0.reports.bundle import Bundle
 from day0.reports.clean import clean
@@ -22,7 +23,7 @@ def render_markdown(bundle: Bundle) -> str:
     summary = summarise(bundle)
     parts = [_head(summary), _next(summary), _stages(summary)]
     if bundle.inventory is not None:
-        parts.append(_operators(summary))
+        parts.append(_operators(summary, bundle.inventory))
     parts.append(_section("Trace", _trace_facts(summary), tables.phases(bundle.trace)))
     if bundle.numerics is not None:
         parts.append(
@@ -106,10 +107,12 @@ def _stages(summary: Summary) -> str:
     return "\n".join(lines)
 
 
-def _operators(summary: Summary) -> str:
+def _operators(summary: Summary, inventory: Inventory) -> str:
     tail = [tables.gap_table(summary)] if summary.gaps else []
     if summary.replacements:
         tail.append(tables.replacement_table(summary))
+    if inventory.blocks:
+        tail.append(tables.block_table(inventory))
     gone = [] if summary.gaps else ["No gap is left open."]
     return _section("Operators", gone, *tail, tables.verdicts(summary), tables.operator_table(summary))
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from day0.records import Trace
+from day0.records import Inventory, InventoryBlock, Trace
 from day0.reports.clean import clean
-from day0.reports.figures import error_text, share_text
+from day0.reports.figures import bytes_text, error_text, share_text
 from day0.reports.summary import Case, Choice, GateLine, OpenGap, Operator, Skipped, Step, Summary
 from day0.reports.words import CASES
 
@@ -17,6 +17,7 @@ __all__ = [
     "Column",
     "Kind",
     "Table",
+    "block_table",
     "canary",
     "cases_by_status",
     "failed",
@@ -176,6 +177,35 @@ def replacement_table(summary: Summary) -> Table:
         " | ran in canary:number | why:notes"
     )
     return _table("Implementations that stand in, by share", columns, summary.replacements, cells, file="ops.lock")
+
+
+def block_table(inventory: Inventory) -> Table:
+    """Blocks and fusions: what one replacement would take."""
+
+    def cells(one: InventoryBlock) -> tuple[Cell, ...]:
+        parts = ", ".join(f"{calls:,} calls of {op}" for op, calls in one.gaps.items() if op not in one.closes)
+        why = (
+            f"recognised by {one.recognised}: {one.reason}",
+            f"closes {', '.join(one.closes)}" if one.closes else "",
+            f"takes {parts}" if parts else "",
+            f"there is {_short(one.options[0])}" if one.options else "",
+        )
+        return (
+            clean(one.name),
+            one.kind,
+            clean(", ".join(one.operators)),
+            f"{one.sites:,}",
+            f"{one.launches:,}",
+            share_text(one.share),
+            bytes_text(one.bytes_saved) if one.bytes_saved else "",
+            _lines(*map(clean, why)),
+        )
+
+    columns = (
+        "block:code | kind | operators of ours:code | sites:number | calls:number | share:number"
+        " | saved by fusing:number | why:notes"
+    )
+    return _table("Blocks that one implementation could take", columns, inventory.blocks, cells, file="inventory.json")
 
 
 def cases_by_status(summary: Summary) -> Table:

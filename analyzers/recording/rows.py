@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from day0.analyzers.recording.memo import Recipe
+from day0.analyzers.sites import SiteTally
 from day0.records import CallEntry, Collective, FloatStats, Signature, TraceEntry, Value
 from day0.reference_ops.signatures import signature_id
 
@@ -25,12 +26,15 @@ class _Row:
     module_class: str
     modules: set[str] = field(default_factory=set)
     counts: dict[str, int] = field(default_factory=dict)
+    sites: dict[str, SiteTally] = field(default_factory=dict)
 
     def absorb(self, other: _Row) -> None:
         """Take in a row of the same signature: a key knows more than a record does, such as the device."""
         for phase, times in other.counts.items():
             self.counts[phase] = self.counts.get(phase, 0) + times
         self.modules |= other.modules
+        # Sites are named by number in those that they feed, so two of one chain stay two.
+        self.sites |= {f"{chain} {site.number}": site for chain, site in other.sites.items()}
         self.host_sync |= other.host_sync
 
     def count(self, phase: str, module: str | None) -> None:
@@ -96,7 +100,7 @@ def _merged(rows: Iterable[R]) -> list[R]:
         if row.id in kept:
             kept[row.id].absorb(row)
         else:
-            kept[row.id] = replace(row, counts=dict(row.counts), modules=set(row.modules))
+            kept[row.id] = replace(row, counts=dict(row.counts), modules=set(row.modules), sites=dict(row.sites))
     return list(kept.values())
 
 
@@ -118,6 +122,7 @@ def _op_entry(row: OpRow, calls: set[str]) -> TraceEntry:
         calls=tuple(sorted(calls)),
         stats=dict(sorted(row.stats.items())),
         collective=row.collective,
+        sites=tuple(site.record() for site in row.sites.values()),
     )
 
 

@@ -17,6 +17,7 @@ from day0.records import (
     Identity,
     ImportedText,
     Inventory,
+    InventoryBlock,
     InventoryEntry,
     Leaf,
     ListValue,
@@ -28,8 +29,10 @@ from day0.records import (
     PhaseInfo,
     Receipt,
     Record,
+    Replacement,
     ScalarValue,
     Signature,
+    Site,
     StageResult,
     TensorValue,
     TextLine,
@@ -89,6 +92,16 @@ def records() -> tuple[Record, ...]:
                 calls=("fedcba9876543210",),
                 stats={"self": FloatStats(min=-1.0, max=2.0, absmax=2.0, nonfinite=1)},
                 collective=Collective(kind="all_reduce", ranks=8, bytes=64, wire_bytes=112),
+                sites=(
+                    Site(
+                        number=7,
+                        classes="Model/Layer",
+                        counts={"decode": 3},
+                        modules=2,
+                        source="transformers/models/x.py:1",
+                        inputs={"3": 2},
+                    ),
+                ),
             ),
         ),
         calls=(
@@ -137,6 +150,28 @@ def records() -> tuple[Record, ...]:
         module="model.layers.0",
         source="x.py:1",
         share=0.25,
+        effort="gather_scatter",
+        effort_why="it orders values",
+        replacements=(Replacement(name=str(IDENTITY), kind="kernel", seconds=0.5, note="the roofline"),),
+    )
+    block = InventoryBlock(
+        name="moe_router",
+        title="expert router",
+        kind="block",
+        operators=("day0::moe_router",),
+        recognised="module",
+        reason="module class Router",
+        module_classes=("Router",),
+        sites=2,
+        calls={"decode": 2},
+        entries=("0123456789abcdef",),
+        launches=6,
+        share=0.25,
+        gaps={"aten::topk": 3},
+        closes=("aten::topk",),
+        bytes_saved=64,
+        saved=0.125,
+        options=("day0::moe_router@1 base:reference==1.0",),
     )
     chosen = LockEntry(
         operator="aten::topk",
@@ -189,7 +224,7 @@ def records() -> tuple[Record, ...]:
     )
     return (
         trace,
-        Inventory(device="sim", model="hf:deepseek_v32", entries=(entry,), roofline_seconds=0.5),
+        Inventory(device="sim", model="hf:deepseek_v32", entries=(entry,), roofline_seconds=0.5, blocks=(block,)),
         Lock(device="sim", namespace="kimi/k3.1", model="sha256:00", entries=(chosen,), gaps=(gap,)),
         NumericsReport(device="sim", lock="sha256:22", seed=0, cases=(case,)),
         CanaryReport(device="sim", lock="sha256:22", allow_unverified=True, stages=(stage,)),
