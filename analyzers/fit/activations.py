@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from day0.analyzers.fit.cache import CacheTensor, compare_caches, walk_tensors
+from day0.analyzers.fit.cache import CacheTensor, Found, cache_tensors, compare_caches, walk_tensors
 from day0.analyzers.fit.lifetimes import LifetimeRecorder, Storage, WeightMark, watch_experts
 from day0.analyzers.fit.plan import Lifetime, MemoryPlan, plan_memory
 from day0.analyzers.fit.weights import ModelShape, Weight, is_experts_path
@@ -87,30 +87,38 @@ def measure(
 
     Raises Day0Error where the model does not run on meta: what `day0 trace` says of it then tells more.
     """
-    chunk = min(chunk, context)
-    first, second = _contexts(spec, shape, context - chunk)
+    chunk = max(1, min(chunk, context // 2))
+    lengths = _contexts(spec, shape, _page(model), context - chunk)
     recordings, caches = [], []
-    for before in (first, second):
+    for before in lengths:
         progress(f"running {chunk} tokens after {before} on meta")
-        recording, cache = _recorded(spec, model, weights, before, chunk)
+        recording, kept = _recorded(spec, model, weights, before, chunk)
         recordings.append(recording)
-        caches.append(cache)
-    lengths = (first + chunk, second + chunk)
+        caches.append(kept)
     rows = compare_caches(caches[0], caches[1], lengths, shape.latent_rank)
-    return Measured(cache=rows, activations=_paired(recordings, (first, second), context - chunk, chunk))
+    return Measured(cache=rows, activations=_paired(recordings, lengths, context - chunk, chunk))
 
 
-def _contexts(spec: ModelSpec, shape: ModelShape, asked: int) -> tuple[int, int]:
-    """Return two lengths of context, past the window and the sparse top-k where the asked one is."""
-    regime = -(-(max(spec.sparse_top_k or 0, shape.window) + MARGIN) // PAGE) * PAGE
-    second = asked if asked < regime + PAGE else regime + PAGE
-    first = second - PAGE if second >= PAGE else second + PAGE
-    return first, second
+def _page(model: nn.Module) -> int:
+    size = getattr(getattr(model, "config", None), "block_size", None)
+    return size if isinstance(size, int) and size > 0 else PAGE
+
+
+def _contexts(spec: ModelSpec, shape: ModelShape, page: int, asked: int) -> tuple[int, int]:
+    """Return two lengths of context in whole pages, past the window and the sparse top-k where the asked one is.
+
+    The second is the asked one where that is short enough.
+    """
+    regime = max(spec.sparse_top_k or 0, shape.window) + MARGIN
+    if asked < regime + page:
+        return (asked - page, asked) if asked > page else (asked + page, asked)
+    regime = -(-regime // page) * page
+    return regime, regime + page
 
 
 def _recorded(
     spec: ModelSpec, model: nn.Module, weights: tuple[Weight, ...], before: int, chunk: int
-) -> tuple[list[Storage], Any]:
+) -> tuple[list[Storage], tuple[Found, ...]]:
     ids = token_ids(spec, 1, before + chunk, seed=0).to("meta")
     marks = {
         one.address: WeightMark(
@@ -121,7 +129,10 @@ def _recorded(
     }
     try:
         cache = step(model, ids[:, :before], None).cache if before else None
-        for tensor in (ids, *walk_tensors(cache)):
+        found = cache_tensors(cache) if before else ()
+        # Held until the end: the address of a storage that is gone is given to a new one.
+        held = (ids, *walk_tensors(cache))
+        for tensor in held:
             marks.setdefault(int(tensor.untyped_storage()._cdata), WeightMark(cut="given"))
         recorder = LifetimeRecorder(marks)
         with watch_experts(model, is_experts_path, recorder), recorder:
@@ -136,7 +147,7 @@ def _recorded(
         ) from error
     for one in recorder.results(list(walk_tensors(kept))):
         one.op = "cache"
-    return recorder.storages, kept
+    return recorder.storages, found or cache_tensors(kept)
 
 
 def _call(model: nn.Module, ids: torch.Tensor, cache: Any) -> Any:
@@ -171,7 +182,7 @@ def _paired(recordings: list[list[Storage]], contexts: tuple[int, int], asked: i
                 fixed=round(b.bytes - growth * contexts[1]),
                 per_token=growth,
                 sharded=b.sharded,
-                inside=_per_head(a.shape, b.shape, chunk),
+                inside=growth > 0 and (b.sharded or _per_head(a.shape, b.shape, chunk)),
             )
         )
     return ActivationSet(storages=tuple(storages), chunk=chunk, exact=exact, note=note)

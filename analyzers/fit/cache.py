@@ -15,7 +15,7 @@ import torch
 
 from day0.reference_ops.signatures import dtype_name
 
-__all__ = ["CACHE_KINDS", "CacheTensor", "cache_tensors", "compare_caches", "walk_tensors"]
+__all__ = ["CACHE_KINDS", "CacheTensor", "Found", "cache_tensors", "compare_caches", "walk_tensors"]
 
 CacheKind = Literal["latent", "kv", "window", "index", "state", "conv", "other"]
 
@@ -53,7 +53,9 @@ class CacheTensor:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class _Found:
+class Found:
+    """A tensor of a cache as it was seen."""
+
     layer: int
     name: str
     shape: tuple[int, ...]
@@ -61,7 +63,7 @@ class _Found:
     window: int | None
 
 
-def cache_tensors(cache: Any) -> tuple[_Found, ...]:
+def cache_tensors(cache: Any) -> tuple[Found, ...]:
     """Return the tensors of a cache layer by layer; scalars and what is empty are left out."""
     layers = getattr(cache, "layers", None)
     layers = list(layers) if isinstance(layers, (list, tuple)) else [cache]
@@ -73,7 +75,7 @@ def cache_tensors(cache: Any) -> tuple[_Found, ...]:
             if tensor.dim() and tensor.numel() and not isinstance(tensor, torch.nn.Parameter):
                 shape = tuple(tensor.shape)
                 found.append(
-                    _Found(layer=number, name=name, shape=shape, dtype=dtype_name(tensor.dtype), window=window)
+                    Found(layer=number, name=name, shape=shape, dtype=dtype_name(tensor.dtype), window=window)
                 )
     return tuple(found)
 
@@ -102,18 +104,20 @@ def _walk(value: Any, path: str, depth: int) -> Iterator[tuple[str, torch.Tensor
         yield from _walk(item, f"{path}.{name}" if path else str(name), depth + 1)
 
 
-def compare_caches(short: Any, long: Any, tokens: tuple[int, int], latent_rank: int) -> tuple[CacheTensor, ...]:
-    """Return what each layer keeps, from the same model's caches of one sequence with `tokens` tokens."""
-    before = {(one.layer, one.name): one for one in cache_tensors(short)}
+def compare_caches(
+    short: tuple[Found, ...], long: tuple[Found, ...], tokens: tuple[int, int], latent_rank: int
+) -> tuple[CacheTensor, ...]:
+    """Return what each layer keeps, from what was found in the same model's caches of one sequence with `tokens`."""
+    before = {(one.layer, one.name): one for one in short}
     result = []
-    for after in cache_tensors(long):
+    for after in long:
         first = before.get((after.layer, after.name))
         if first is not None:
             result.append(_compared(first, after, tokens, latent_rank))
     return tuple(result)
 
 
-def _compared(first: _Found, after: _Found, tokens: tuple[int, int], latent_rank: int) -> CacheTensor:
+def _compared(first: Found, after: Found, tokens: tuple[int, int], latent_rank: int) -> CacheTensor:
     size = [int(torch.Size(one.shape).numel()) for one in (first, after)]
     growth = Fraction(size[1] - size[0], tokens[1] - tokens[0])
     window = after.window
@@ -134,7 +138,7 @@ def _compared(first: _Found, after: _Found, tokens: tuple[int, int], latent_rank
     )
 
 
-def _kind_of(found: _Found, growth: Fraction, window: int | None, latent_rank: int) -> CacheKind:
+def _kind_of(found: Found, growth: Fraction, window: int | None, latent_rank: int) -> CacheKind:
     name = found.name
     if "index" in name:
         return "index"

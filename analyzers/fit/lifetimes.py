@@ -44,7 +44,8 @@ class WeightMark:
     """What a recording has to know of a weight."""
 
     cut: str = ""
-    """`out`: results are divided among the cards; `in`: results are sums over the cards, whole on each."""
+    """`out`: results are divided among the cards; `in`: results are sums over the cards, whole on each; `given`: no
+    weight at all, but an argument of the model."""
     experts: bool = False
 
 
@@ -97,7 +98,7 @@ class LifetimeRecorder(TorchDispatchMode):
     def _origin(self, given: list[int]) -> dict[str, bool]:
         marks = [self.marks[one] for one in given if one in self.marks]
         sources = [self.state.living[one] for one in given if one in self.state.living]
-        others = len(given) - len(marks) - len(sources)
+        others = len(given) - len(marks) - len(sources) + sum(one.cut == "given" for one in marks)
         of_weights = bool(given) and not others and all(one.of_weights for one in sources)
         of_experts = of_weights and (any(one.experts for one in marks) or any(one.of_experts for one in sources))
         whole = any(one.cut == "in" for one in marks)

@@ -75,6 +75,8 @@ class ModelShape:
     expert_width: int
     """Width of what goes into a routed expert."""
     window: int
+    other_heads: tuple[int, ...] = ()
+    """Numbers of heads of linear attention."""
 
 
 _COLUMNS = re.compile(
@@ -230,6 +232,9 @@ def shape_of(model: nn.Module, weights: tuple[Weight, ...]) -> ModelShape:
         experts_per_token=_field(config, "num_experts_per_tok", "experts_per_token", "top_k_experts"),
         expert_width=_field(config, "latent_size") or width,
         window=_field(config, "sliding_window"),
+        other_heads=tuple(
+            sorted({one.units for one in weights if one.kind == "attention" and one.name.endswith("A_log")} - {0, 1})
+        ),
     )
 
 
