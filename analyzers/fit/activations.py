@@ -120,13 +120,7 @@ def _recorded(
     spec: ModelSpec, model: nn.Module, weights: tuple[Weight, ...], before: int, chunk: int
 ) -> tuple[list[Storage], tuple[Found, ...]]:
     ids = token_ids(spec, 1, before + chunk, seed=0).to("meta")
-    marks = {
-        one.address: WeightMark(
-            cut=one.cut if one.cut in ("out", "in") else "out" if one.name.endswith("lm_head.weight") else "",
-            experts=one.kind == "experts",
-        )
-        for one in weights
-    }
+    marks = _marks(model, weights)
     try:
         cache = step(model, ids[:, :before], None).cache if before else None
         found = cache_tensors(cache) if before else ()
@@ -148,6 +142,19 @@ def _recorded(
     for one in recorder.results(list(walk_tensors(kept))):
         one.op = "cache"
     return recorder.storages, found or cache_tensors(kept)
+
+
+def _marks(model: nn.Module, weights: tuple[Weight, ...]) -> dict[int, WeightMark]:
+    """Tell weights and buffers from what a run allocates; scales of packed experts are theirs too."""
+    marks = {
+        int(value.untyped_storage()._cdata): WeightMark(experts=".experts." in name)
+        for name, value in (*model.named_parameters(), *model.named_buffers())
+    }
+    for one in weights:
+        head = one.name.endswith("lm_head.weight")
+        cut = one.cut if one.cut in ("out", "in") else "out" if head else ""
+        marks[one.address] = WeightMark(cut=cut, experts=one.kind == "experts")
+    return marks
 
 
 def _call(model: nn.Module, ids: torch.Tensor, cache: Any) -> Any:
