@@ -47,14 +47,15 @@ def fit(
     cards: int,
     node: int,
     reserve: float,
+    train: bool,
     sets: list[str],
     trust_remote_code: bool,
     json: bool,
 ) -> int:
     """`day0 fit`: exit code 1 where the asked layout, or none that was searched, holds the model."""
     from day0.analyzers.fit.fit import FitRequest, fit_model
-    from day0.codec import encode
     from day0.cli.session import environment
+    from day0.codec import encode
     from day0.models.source import open_model
     from day0.reference_ops.torch_ops import register_operators
 
@@ -84,6 +85,7 @@ def fit(
             layout=layout,
             cards=cards,
             node=node,
+            train=train,
         )
         report = fit_model(open_model(plan), request, talk.progress)
         report = report.model_copy(update={"model": model})
@@ -141,9 +143,9 @@ def _plan(model: str, sets: list[str], trust_remote_code: bool) -> tuple[ModelPl
 
 def _refuse_absurd(key: str, value: Any) -> None:
     """Refuse sizes before anything is built of them: a billion layers would be a billion modules."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, int):
         return
     limit = MOST_LAYERS if "layers" in key else LARGEST_SIZE
-    if value != value or abs(value) > limit and isinstance(value, int):
+    if isinstance(value, int) and abs(value) > limit:
         what = f"{value:,} is more than {limit:,}, which no model has"
         raise Day0Error(f"--set {key}", what, hint="check the number of digits")

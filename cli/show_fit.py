@@ -67,11 +67,19 @@ def _room(found: FitReport, card: FitCard) -> Table:
     rows.append(("workspace", card.workspace, f"experts of a layer and a fifth more in {card.workspace_format}"))
     rows.append(("activations", card.activations, _plan_text(found)))
     rows.append(("communication", card.communication, "in and out of sums, experts and stages"))
+    rows.append(("kept for backward", card.saved, f"of {found.chunk:,} tokens a sequence"))
+    rows.append(("gradients", card.gradients, "bfloat16"))
+    rows.append(("optimizer", card.optimizer, "Adam: a float32 copy and two float32 moments"))
     rows.append(("reserve", found.reserve_bytes, "runtime, graphs, fragments: an assumption (--reserve)"))
     for name, size, why in rows:
         if size:
             table.add_row(name, _gib(size), f"{size / whole:.1%}", _safe(why))
-    table.add_row("[bold]together[/bold]", f"[bold]{_gib(whole)}[/bold]", "", f"{_gib(card.replicated)} GiB of weights on every card")
+    table.add_row(
+        "[bold]together[/bold]",
+        f"[bold]{_gib(whole)}[/bold]",
+        "",
+        f"{_gib(card.replicated)} GiB of weights on every card",
+    )
     for note in card.rounded:
         table.add_row("", "", "", _safe(f"rounded up: {note}"))
     return table

@@ -416,6 +416,10 @@ class FitCard(Record):
     workspace_format: str
     activations: int
     communication: int
+    saved: int = 0
+    """Training: what forward keeps for backward."""
+    gradients: int = 0
+    optimizer: int = 0
     total: int
     usable: int
     """Memory less the reserve."""

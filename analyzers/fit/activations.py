@@ -29,6 +29,9 @@ PAGE = 64
 MARGIN = 128
 """Tokens by which a context is longer than the window or the sparse top-k: there the model takes its long paths."""
 
+MOST_STORAGES = 25_000
+"""Of a recording. A recurrence written as a loop over tokens makes as many for some dozens of them."""
+
 Progress = Callable[[str], None]
 
 
@@ -71,6 +74,8 @@ class Measured:
 
     cache: tuple[CacheTensor, ...]
     activations: ActivationSet
+    chunk: int
+    """Tokens of a prompt that run at one time: as asked, or half of a shorter context."""
 
 
 def measure(
@@ -87,7 +92,8 @@ def measure(
 
     Raises Day0Error where the model does not run on meta: what `day0 trace` says of it then tells more.
     """
-    chunk = max(1, min(chunk, context // 2))
+    asked = chunk = max(1, min(chunk, context // 2))
+    chunk = _affordable(spec, model, weights, chunk)
     lengths = _contexts(spec, shape, _page(model), context - chunk)
     recordings, caches = [], []
     for before in lengths:
@@ -96,7 +102,14 @@ def measure(
         recordings.append(recording)
         caches.append(kept)
     rows = compare_caches(caches[0], caches[1], lengths, shape.latent_rank)
-    return Measured(cache=rows, activations=_paired(recordings, lengths, context - chunk, chunk))
+    return Measured(cache=rows, activations=_paired(recordings, lengths, context - chunk, chunk), chunk=asked)
+
+
+def _affordable(spec: ModelSpec, model: nn.Module, weights: tuple[Weight, ...], chunk: int) -> int:
+    """Return how many tokens to record: fewer than asked where the model loops over tokens in Python."""
+    short, long = (_recorded(spec, model, weights, 0, tokens)[0] for tokens in (8, 24))
+    per_token = (len(long) - len(short)) / 16
+    return min(chunk, max(16, int(MOST_STORAGES / per_token))) if per_token > 0 else chunk
 
 
 def _page(model: nn.Module) -> int:
@@ -110,10 +123,10 @@ def _contexts(spec: ModelSpec, shape: ModelShape, page: int, asked: int) -> tupl
     The second is the asked one where that is short enough.
     """
     regime = max(spec.sparse_top_k or 0, shape.window) + MARGIN
-    if asked < regime + page:
-        return (asked - page, asked) if asked > page else (asked + page, asked)
+    if asked < regime + 2 * page:
+        return (asked - 2 * page, asked) if asked > 2 * page else (asked + 2 * page, asked)
     regime = -(-regime // page) * page
-    return regime, regime + page
+    return regime, regime + 2 * page
 
 
 def _recorded(

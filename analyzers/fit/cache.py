@@ -74,9 +74,7 @@ def cache_tensors(cache: Any) -> tuple[Found, ...]:
         for name, tensor in _walk(layer, "", 0):
             if tensor.dim() and tensor.numel() and not isinstance(tensor, torch.nn.Parameter):
                 shape = tuple(tensor.shape)
-                found.append(
-                    Found(layer=number, name=name, shape=shape, dtype=dtype_name(tensor.dtype), window=window)
-                )
+                found.append(Found(layer=number, name=name, shape=shape, dtype=dtype_name(tensor.dtype), window=window))
     return tuple(found)
 
 

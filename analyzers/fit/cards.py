@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
 
 from day0.analyzers.fit.activations import Activations, Measured, plan_activations
 from day0.analyzers.fit.cache import CacheTensor
 from day0.analyzers.fit.formats import FORMATS, format_of_dtype
 from day0.analyzers.fit.layouts import Layout, stages_of
+from day0.analyzers.fit.training import OPTIMIZER_FACTOR, Saved
 from day0.analyzers.fit.weights import ModelShape, Weight
 
-__all__ = ["CardBytes", "Demand", "card_of", "quantisable", "weight_bytes"]
+__all__ = ["CardBytes", "Demand", "Merged", "cache_bytes", "card_of", "merge_weights", "quantisable", "weight_bytes"]
 
 PAGE_TOKENS = 64
 WORKSPACE_MARGIN = 1.2
@@ -22,7 +25,34 @@ FOUR_BITS = frozenset({"mxfp4", "nvfp4", "int4", "int4-g128"})
 MIN_QUANTISED_COLUMNS = 32
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Weights of a layer that are divided in the same way: one of them, and the bytes of all."""
+
+    weight: Weight
+    bytes: int
+    workspace: int
+    """Bytes of them in the format into which they are converted while the model runs."""
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Return what is the same in layers that are alike."""
+        one = self.weight
+        return (one.kind, one.cut, one.units, self.bytes, self.workspace)
+
+
+ByLayer = dict[int | None, tuple[Merged, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    weights: dict[str, int]
+    replicated: int
+    workspace: int
+    notes: frozenset[str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Demand:
     """What is to be held: the model, its formats, and how much is asked of it."""
 
@@ -40,8 +70,26 @@ class Demand:
     """Format into which four-bit experts are converted while the model runs; empty where the device computes in it."""
     resident_layers: int | None = None
     """Expert layers that lie on the card at one time; None for all of them."""
+    saved: Saved | None = None
+    """What training keeps; None where the model only answers."""
+    checkpointing: bool = False
+    """Keep the inputs of layers alone, and run a layer again in the backward pass."""
+    optimizer_divided: bool = False
+    """Each data-parallel replica holds its part of the optimizer's states alone."""
     plans: dict[tuple[int, int], Activations] = field(default_factory=dict)
     """Plans that were made already, by cards of tensor parallelism and tokens."""
+    shares: dict[tuple[object, ...], _Share] = field(default_factory=dict)
+    caches: dict[tuple[object, ...], int] = field(default_factory=dict)
+
+    @cached_property
+    def by_layer(self) -> ByLayer:
+        """Return the weights of each layer, those together that are divided in the same way."""
+        return merge_weights(self.weights, self.formats, self.workspace)
+
+    def changed(self, **changes: Any) -> Demand:
+        """Return another demand; of what was worked out, only the plans stay, where they do not depend on it."""
+        keep = {} if "context" in changes else self.plans
+        return replace(self, **changes, plans=keep, shares={}, caches={})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,13 +106,18 @@ class CardBytes:
     activations: int
     communication: int
     rounded: tuple[str, ...]
+    saved: int = 0
+    """Kept between forward and backward."""
+    gradients: int = 0
+    optimizer: int = 0
     """What did not divide evenly and was rounded up."""
 
     @property
     def total(self) -> int:
         """All of it, without the reserve."""
         fixed = self.workspace + self.activations + self.communication
-        return sum(self.weights.values()) + sum(self.cache.values()) + fixed
+        training = self.saved + self.gradients + self.optimizer
+        return sum(self.weights.values()) + sum(self.cache.values()) + fixed + training
 
 
 def quantisable(weight: Weight) -> bool:
@@ -96,56 +149,90 @@ def card_of(demand: Demand, layout: Layout) -> CardBytes:
     if layout.pp > 1 and demand.shape.layers % layout.pp:
         sizes = sorted({len(layers) for layers in stages})
         notes.add(f"{demand.shape.layers} layers in stages of {sizes[0]} or {sizes[-1]}")
-    return CardBytes(
-        layout=layout,
-        stage=fullest,
-        weights=one.weights,
-        replicated=one.replicated,
-        cache=one.cache,
-        workspace=one.workspace,
-        activations=one.activations,
-        communication=one.communication,
-        rounded=tuple(sorted(notes)),
-    )
+    return replace(one, stage=fullest, rounded=tuple(sorted(notes)))
 
 
 def _stage(demand: Demand, layout: Layout, number: int, layers: range, notes: set[str]) -> CardBytes:
     weights: dict[str, int] = defaultdict(int)
-    per_layer: dict[int, int] = defaultdict(int)
-    replicated = 0
-    for weight in demand.weights:
-        if not _stands_in(weight, layout, number, layers):
-            continue
-        size = _share(weight, weight_bytes(weight, demand.formats), layout, notes)
-        if weight.kind == "experts" and weight.layer is not None:
-            per_layer[weight.layer] += size
-        else:
-            weights[weight.kind] += size
-        replicated += 0 if weight.cut else size
-    if per_layer:
-        held = sorted(per_layer.values(), reverse=True)
+    experts: list[int] = []
+    replicated = workspace = 0
+    for layer in (None, *layers):
+        own = [one for one in demand.by_layer.get(layer, ()) if _stands_in(one.weight, layout, number)]
+        share = _layer_share(demand, layout, tuple(own))
+        for kind, size in share.weights.items():
+            if kind != "experts":
+                weights[kind] += size
+        experts.append(share.weights.get("experts", 0))
+        replicated += share.replicated
+        workspace = max(workspace, share.workspace)
+        notes.update(share.notes)
+    if any(experts):
+        held = sorted(experts, reverse=True)
         weights["experts"] += sum(held[: demand.resident_layers] if demand.resident_layers else held)
     tokens = max(demand.chunk, math.ceil(demand.batch / layout.dp))
+    trains = demand.saved is not None
+    total = sum(weights.values())
+    states = OPTIMIZER_FACTOR * total if trains else 0
     return CardBytes(
         layout=layout,
         stage=number,
         weights=dict(weights),
         replicated=replicated,
-        cache=_cache(demand, layout, layers),
-        workspace=_workspace(demand, layout, layers, notes),
+        cache={} if trains else _cache(demand, layout, layers),
+        workspace=0 if trains else math.ceil(workspace * WORKSPACE_MARGIN),
+        saved=_saved(demand, layout, number, layers),
+        gradients=total if trains else 0,
+        optimizer=-(-states // layout.dp) if demand.optimizer_divided else states,
         activations=_activations(demand, layout.tp, tokens).fused.planned,
         communication=_communication(demand, layout, tokens),
         rounded=(),
     )
 
 
-def _stands_in(weight: Weight, layout: Layout, stage: int, layers: range) -> bool:
+def _layer_share(demand: Demand, layout: Layout, own: tuple[Merged, ...]) -> _Share:
+    """Return what a card holds of a layer; layers are alike, so each sort is looked at once."""
+    key = (layout.tp, layout.ep, tuple(one.key for one in own))
+    found = demand.shares.get(key)
+    if found is None:
+        weights: dict[str, int] = defaultdict(int)
+        notes: set[str] = set()
+        replicated = workspace = 0
+        for one in own:
+            size = _share(one.weight, one.bytes, layout, notes)
+            weights[one.weight.kind] += size
+            replicated += 0 if one.weight.cut else size
+            workspace += _share(one.weight, one.workspace, layout, notes)
+        found = demand.shares[key] = _Share(dict(weights), replicated, workspace, frozenset(notes))
+    return found
+
+
+def merge_weights(weights: tuple[Weight, ...], formats: Mapping[str, str], workspace: str) -> ByLayer:
+    """Add up the weights of each layer that are divided in the same way."""
+    found: dict[int | None, dict[tuple[object, ...], Merged]] = defaultdict(dict)
+    for one in weights:
+        key = (one.kind, one.cut, one.units, _is_head(one), one.tied)
+        packed = (formats.get(one.kind) or one.native) in FOUR_BITS and one.kind == "experts" and quantisable(one)
+        converted = FORMATS[workspace].bytes_of(one.shape) if workspace and packed else 0
+        before = found[one.layer].get(key)
+        found[one.layer][key] = Merged(
+            weight=one,
+            bytes=weight_bytes(one, formats) + (before.bytes if before else 0),
+            workspace=converted + (before.workspace if before else 0),
+        )
+    return {layer: tuple(rows.values()) for layer, rows in found.items()}
+
+
+def _is_head(weight: Weight) -> bool:
+    return "embed_out" in weight.name or "lm_head" in weight.name
+
+
+def _stands_in(weight: Weight, layout: Layout, stage: int) -> bool:
+    """Say in which stage a weight outside of the layers stands; a tied head is a second copy in the last one."""
     if weight.layer is not None:
-        return weight.layer in layers
+        return True
     last = stage == layout.pp - 1
     if weight.kind == "embedding":
-        is_head = "embed_out" in weight.name or "lm_head" in weight.name
-        return last if is_head else stage == 0 or (last and weight.tied)
+        return last if _is_head(weight) else stage == 0 or (last and weight.tied)
     return last if weight.kind == "norm" else stage == 0
 
 
@@ -174,7 +261,10 @@ def _cache(demand: Demand, layout: Layout, layers: range) -> dict[str, int]:
     held: dict[str, int] = defaultdict(int)
     for one in demand.measured.cache:
         if one.layer in layers:
-            held[one.kind] += sequences * cache_bytes(one, demand, layout.tp)
+            key = (layout.tp, one.kind, one.per_token, one.fixed, one.window, one.row, one.dtype, one.heads)
+            if key not in demand.caches:
+                demand.caches[key] = cache_bytes(one, demand, layout.tp)
+            held[one.kind] += sequences * demand.caches[key]
     return dict(held)
 
 
@@ -204,18 +294,6 @@ def _bytes_per_value(one: CacheTensor, demand: Demand) -> float:
     return (quantised + 4 * -(-quantised // 128) + own * (one.row - quantised)) / one.row
 
 
-def _workspace(demand: Demand, layout: Layout, layers: range, notes: set[str]) -> int:
-    """Return room for the experts of one layer that lie on this card, converted, and a margin for the next ones."""
-    own = [one for one in demand.weights if one.kind == "experts" and one.layer in layers and quantisable(one)]
-    packed = [one for one in own if (demand.formats.get("experts") or one.native) in FOUR_BITS]
-    if not demand.workspace or not packed:
-        return 0
-    per_layer: dict[int | None, int] = defaultdict(int)
-    for one in packed:
-        per_layer[one.layer] += _share(one, FORMATS[demand.workspace].bytes_of(one.shape), layout, notes)
-    return math.ceil(max(per_layer.values()) * WORKSPACE_MARGIN)
-
-
 def _activations(demand: Demand, tp: int, tokens: int) -> Activations:
     key = (tp, tokens)
     if key not in demand.plans:
@@ -223,6 +301,21 @@ def _activations(demand: Demand, tp: int, tokens: int) -> Activations:
             demand.measured.activations, context=demand.context, tokens=tokens, parts=tp
         )
     return demand.plans[key]
+
+
+def _saved(demand: Demand, layout: Layout, stage: int, layers: range) -> int:
+    """Return what lies between forward and backward; a pipeline has as many sequences under way as stages follow."""
+    found = demand.saved
+    if found is None:
+        return 0
+    sequences = -(-demand.batch // layout.dp)
+    under_way = sequences if layout.pp == 1 else min(sequences, layout.pp - stage)
+    outside = range(len(found.whole) - 1, len(found.whole)) if stage == layout.pp - 1 else range(0)
+    sizes = found.of(layers, layout.tp)
+    last = sum(found.of(outside, layout.tp))
+    if demand.checkpointing:
+        return under_way * (found.layer_input * len(layers) + last) + max(sizes, default=0)
+    return under_way * (sum(sizes) + last)
 
 
 def _communication(demand: Demand, layout: Layout, tokens: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from day0.analyzers.fit.formats import FORMATS, format_of_dtype
 from day0.analyzers.fit.layouts import parse_layout
 from day0.analyzers.fit.quantisation import formats_of
 from day0.analyzers.fit.search import best_layout, layout_text, proposals, room_for, smallest
+from day0.analyzers.fit.training import measure_training
 from day0.analyzers.fit.weights import KINDS, Weight, count_weights, shape_of
 from day0.errors import Day0Error
 from day0.models.spec import ModelSpec
@@ -50,6 +50,8 @@ class FitRequest:
     layout: str = ""
     cards: int = 0
     node: int = 8
+    train: bool = False
+    """Training in bfloat16 with Adam: gradients, states of the optimizer and what forward keeps for backward."""
     counts: tuple[int, ...] = field(default=(8, 16, 32, 64, 1024))
 
 
@@ -76,11 +78,16 @@ def fit_model(spec: ModelSpec, request: FitRequest, progress: Progress = lambda 
         formats=formats_of(model, request.format),
         context=context,
         batch=request.batch,
-        chunk=measured.activations.chunk,
+        chunk=measured.chunk,
         kv_format=request.kv_format,
         index_format=request.index_format,
         workspace=request.workspace,
     )
+    if request.train:
+        progress("running forward with gradients on meta")
+        tokens = min(context, request.chunk)
+        saved = measure_training(spec, weights, tokens, shape.hidden)
+        demand = demand.changed(saved=saved, formats={}, chunk=tokens)
     progress("searching layouts")
     return _report(spec, model, request, demand)
 
@@ -108,7 +115,11 @@ def _report(spec: ModelSpec, model: nn.Module, request: FitRequest, demand: Dema
     usable = int(request.memory * (1 - request.reserve))
     chosen, asked = _chosen(request, demand, usable)
     options = _options(request, demand, usable, chosen)
-    found = demand.plans.get((chosen.layout.tp, max(demand.chunk, -(-demand.batch // chosen.layout.dp)))) if chosen else None
+    found = (
+        demand.plans.get((chosen.layout.tp, max(demand.chunk, -(-demand.batch // chosen.layout.dp))))
+        if chosen
+        else None
+    )
     parameters = sum(one.values for one in demand.weights if one.parameter)
     return FitReport(
         model=spec.source,
@@ -135,13 +146,19 @@ def _report(spec: ModelSpec, model: nn.Module, request: FitRequest, demand: Dema
             written=found.written.planned,
             tensors=len(found.fused.offsets),
             strategy=found.fused.strategy,
-            note=demand.measured.activations.note,
+            note=_note(demand),
         )
         if found
         else None,
         options=options,
         proposals=proposals(demand, chosen) if chosen else (),
     )
+
+
+def _note(demand: Demand) -> str:
+    found = demand.measured.activations
+    scaled = f"recorded with {found.chunk} tokens and scaled to {demand.chunk}" if found.chunk < demand.chunk else ""
+    return "; ".join(text for text in (found.note, scaled) if text)
 
 
 def _chosen(request: FitRequest, demand: Demand, usable: int) -> tuple[CardBytes | None, str]:
@@ -161,7 +178,7 @@ def _chosen(request: FitRequest, demand: Demand, usable: int) -> tuple[CardBytes
 
 
 def _options(request: FitRequest, demand: Demand, usable: int, chosen: CardBytes | None) -> tuple[FitOption, ...]:
-    made = {}
+    made: dict[int, CardBytes] = {}
     nodes = smallest(demand, usable, request.node, step=request.node)
     least = smallest(demand, usable, request.node) if request.layout or request.cards else chosen
     for one in (least, nodes, chosen):
@@ -236,7 +253,7 @@ def _cut_text(own: list[Weight]) -> str:
 
 def _cache_rows(demand: Demand) -> tuple[FitRow, ...]:
     rows = []
-    single = dataclasses.replace(demand, batch=1)
+    single = demand.changed(batch=1)
     for kind, title in CACHE_KINDS.items():
         own = [one for one in demand.measured.cache if one.kind == kind]
         if not own:
@@ -254,7 +271,9 @@ def _cache_rows(demand: Demand) -> tuple[FitRow, ...]:
                 else own[0].dtype,
                 values=round(sum(one.per_token * demand.context if one.per_token else one.fixed for one in own)),
                 bytes=each,
-                shared_by="every card" if max(one.heads for one in own) == 1 else f"tp up to {max(o.heads for o in own)}",
+                shared_by="every card"
+                if max(one.heads for one in own) == 1
+                else f"tp up to {max(o.heads for o in own)}",
                 layers=len({one.layer for one in own}),
                 bytes_per_token=each / demand.context if per_token else 0.0,
             )
@@ -277,6 +296,9 @@ def _card(one: CardBytes, demand: Demand, usable: int) -> FitCard:
         workspace_format=demand.workspace,
         activations=one.activations,
         communication=one.communication,
+        saved=one.saved,
+        gradients=one.gradients,
+        optimizer=one.optimizer,
         total=one.total,
         usable=usable,
         free=usable - one.total,

@@ -98,11 +98,16 @@ def _divisors(number: int) -> list[int]:
 
 
 def layouts_of(cards: int, shape: ModelShape, node: int) -> Iterator[Layout]:
-    """Yield the layouts of so many cards that servers use: tensor parallelism inside a node, few pipeline stages."""
+    """Yield the layouts of so many cards that servers use.
+
+    Tensor parallelism stays inside a node, and pipeline stages are whole nodes: inside one they only add bubbles.
+    """
     for pp in range(1, min(cards, shape.layers, MAX_STAGES) + 1):
         if cards % pp:
             continue
         stage = cards // pp
+        if pp > 1 and stage % node:
+            continue
         for tp in range(1, min(stage, node) + 1):
             if stage % tp or (shape.heads and shape.heads % tp) or any(heads % tp for heads in shape.other_heads):
                 continue

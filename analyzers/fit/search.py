@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 
 from day0.analyzers.fit.cards import FOUR_BITS, CardBytes, Demand, card_of, weight_bytes
@@ -55,7 +54,10 @@ def room_for(card: CardBytes, demand: Demand, usable: int) -> int:
 
 def proposals(demand: Demand, card: CardBytes) -> tuple[FitProposal, ...]:
     """Return what would take less on that card, most first, with the bytes that each would save."""
-    found = [*_experts_in_batches(demand, card), *_other_formats(demand), *_smaller(demand)]
+    if demand.saved is not None:
+        found = [*_training(demand, card), *_smaller(demand)]
+    else:
+        found = [*_experts_in_batches(demand, card), *_other_formats(demand), *_smaller(demand)]
     priced = []
     for title, why, changed in found:
         saved = card.total - card_of(changed, card.layout).total
@@ -70,9 +72,20 @@ Change = tuple[str, str, Demand]
 def _experts_in_batches(demand: Demand, card: CardBytes) -> list[Change]:
     if not card.weights.get("experts") or demand.resident_layers is not None:
         return []
-    changed = dataclasses.replace(demand, resident_layers=2)
+    changed = demand.changed(resident_layers=2)
     why = "the routed experts of two layers lie on the card, the next are loaded meanwhile: bound by the host link"
     return [("load expert weights in batches", why, changed)]
+
+
+def _training(demand: Demand, card: CardBytes) -> list[Change]:
+    changes: list[Change] = []
+    if not demand.checkpointing:
+        why = "layers keep their inputs and run again in the backward pass: a third more arithmetic"
+        changes.append(("activation checkpointing", why, demand.changed(checkpointing=True)))
+    if card.layout.dp > 1 and not demand.optimizer_divided:
+        why = "each replica holds its part of the states alone"
+        changes.append(("optimizer states divided among replicas", why, demand.changed(optimizer_divided=True)))
+    return changes
 
 
 def _other_formats(demand: Demand) -> list[Change]:
@@ -80,14 +93,14 @@ def _other_formats(demand: Demand) -> list[Change]:
     experts = [one for one in demand.weights if one.kind == "experts"]
     now = demand.formats.get("experts") or (experts[0].native if experts else "") or "as they are"
     if experts and now not in FOUR_BITS:
-        changed = dataclasses.replace(demand, formats={**demand.formats, "experts": "mxfp4"})
+        changed = demand.changed(formats={**demand.formats, "experts": "mxfp4"})
         changes.append(("routed experts in MXFP4", "4.25 bits a weight; measure the loss first", changed))
     dense = ("attention", "shared", "dense", "indexer")
     if any(_wide(demand, kind) for kind in dense):
-        changed = dataclasses.replace(demand, formats={**demand.formats, **dict.fromkeys(dense, "fp8")})
+        changed = demand.changed(formats={**demand.formats, **dict.fromkeys(dense, "fp8")})
         changes.append(("attention, shared and dense weights in FP8", "as DeepSeek's checkpoints have them", changed))
     if demand.kv_format != "fp8":
-        changes.append(("cache in FP8", "--kv-format fp8", dataclasses.replace(demand, kv_format="fp8")))
+        changes.append(("cache in FP8", "--kv-format fp8", demand.changed(kv_format="fp8")))
     return changes
 
 
@@ -100,10 +113,10 @@ def _smaller(demand: Demand) -> list[Change]:
     changes: list[Change] = []
     if demand.batch > 1:
         half = demand.batch // 2
-        changes.append((f"batch {half} instead of {demand.batch}", "", dataclasses.replace(demand, batch=half)))
+        changes.append((f"batch {half} instead of {demand.batch}", "", demand.changed(batch=half)))
     if demand.context > 1:
         half = demand.context // 2
-        changed = dataclasses.replace(demand, context=half, plans={})
+        changed = demand.changed(context=half)
         changes.append((f"context {half:,} instead of {demand.context:,}", "", changed))
     return changes
 
