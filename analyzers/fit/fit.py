@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
-from day0.analyzers.fit.activations import measure
+from day0.analyzers.fit.activations import Measured, measure
 from day0.analyzers.fit.cache import CACHE_KINDS
 from day0.analyzers.fit.cards import CardBytes, Demand, cache_bytes, card_of, weight_bytes
 from day0.analyzers.fit.formats import FORMATS, format_of_dtype
@@ -16,12 +16,12 @@ from day0.analyzers.fit.layouts import parse_layout
 from day0.analyzers.fit.quantisation import formats_of
 from day0.analyzers.fit.search import best_layout, layout_text, proposals, room_for, smallest
 from day0.analyzers.fit.training import measure_training
-from day0.analyzers.fit.weights import KINDS, Weight, count_weights, shape_of
+from day0.analyzers.fit.weights import KINDS, ModelShape, Weight, count_weights, shape_of
 from day0.errors import Day0Error
 from day0.models.spec import ModelSpec
 from day0.records import FitCard, FitOption, FitPlan, FitReport, FitRow
 
-__all__ = ["FitRequest", "fit_model"]
+__all__ = ["FitRequest", "Study", "fit_model", "fit_study", "study_model"]
 
 MAX_PARAMETERS = 10**15
 """A thousand times the largest model that was ever announced: beyond it somebody mistyped a size."""
@@ -58,38 +58,61 @@ class FitRequest:
 DEFAULT_CONTEXT = 131_072
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Study:
+    """A model, counted and run on meta: what does not depend on cards, formats and batch."""
+
+    spec: ModelSpec
+    model: nn.Module
+    weights: tuple[Weight, ...]
+    shape: ModelShape
+    measured: Measured
+    context: int
+
+
 def fit_model(spec: ModelSpec, request: FitRequest, progress: Progress = lambda _: None) -> FitReport:
     """Count, measure, plan and search.
 
     Raises Day0Error: absurd sizes, a context beyond the model's positions, unknown formats, contradictory layouts,
     a model that does not run on meta.
     """
-    context = _context(spec, request.context)
+    study = study_model(spec, context=request.context, chunk=request.chunk, progress=progress)
+    return fit_study(study, request, progress)
+
+
+def study_model(spec: ModelSpec, *, context: int, chunk: int, progress: Progress = lambda _: None) -> Study:
+    """Build a model on meta, count its weights, and read its cache and lifetimes; a context of 0 is the model's own."""
+    context = _context(spec, context)
     progress(f"building {spec.class_name} on meta")
     model = spec.build("meta")
     weights = count_weights(model)
     _refuse_absurd(spec, weights)
     shape = shape_of(model, weights)
-    measured = measure(spec, model, weights, shape, context=context, chunk=request.chunk, progress=progress)
+    measured = measure(spec, model, weights, shape, context=context, chunk=chunk, progress=progress)
+    return Study(spec=spec, model=model, weights=weights, shape=shape, measured=measured, context=context)
+
+
+def fit_study(study: Study, request: FitRequest, progress: Progress = lambda _: None) -> FitReport:
+    """Answer what is asked of a model that was studied at the request's context and chunk."""
     demand = Demand(
-        weights=weights,
-        shape=shape,
-        measured=measured,
-        formats=formats_of(model, request.format),
-        context=context,
+        weights=study.weights,
+        shape=study.shape,
+        measured=study.measured,
+        formats=formats_of(study.model, request.format),
+        context=study.context,
         batch=request.batch,
-        chunk=measured.chunk,
+        chunk=study.measured.chunk,
         kv_format=request.kv_format,
         index_format=request.index_format,
         workspace=request.workspace,
     )
     if request.train:
         progress("running forward with gradients on meta")
-        tokens = min(context, request.chunk)
-        saved = measure_training(spec, weights, tokens, shape.hidden)
+        tokens = min(study.context, request.chunk)
+        saved = measure_training(study.spec, study.weights, tokens, study.shape.hidden)
         demand = demand.changed(saved=saved, formats={}, chunk=tokens)
     progress("searching layouts")
-    return _report(spec, model, request, demand)
+    return _report(study.spec, request, demand)
 
 
 def _context(spec: ModelSpec, asked: int) -> int:
@@ -111,7 +134,7 @@ def _refuse_absurd(spec: ModelSpec, weights: tuple[Weight, ...]) -> None:
         raise Day0Error(spec.source, "it has no weights", hint="is this the model that you meant?")
 
 
-def _report(spec: ModelSpec, model: nn.Module, request: FitRequest, demand: Demand) -> FitReport:
+def _report(spec: ModelSpec, request: FitRequest, demand: Demand) -> FitReport:
     usable = int(request.memory * (1 - request.reserve))
     chosen, asked = _chosen(request, demand, usable)
     options = _options(request, demand, usable, chosen)

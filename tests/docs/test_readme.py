@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "CONTRIBUTING.md")
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/fit.md")
 BLOCK = re.compile(r"(?:<!-- (?P<note>[^\n]*?) -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)\n```", re.DOTALL)
 
 
@@ -60,11 +60,18 @@ def test_the_commands_of_contributing_run(tmp_path: Path) -> None:
         _run(block, tmp_path)
 
 
+def test_the_commands_of_fit_run(tmp_path: Path) -> None:
+    blocks = [block for block in _blocks("docs/fit.md") if block.kind == "sh"]
+    assert blocks
+    for block in blocks:
+        _run(block, tmp_path)
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#:]+)\)", text):
-        assert (ROOT / target).exists(), target
+        assert (ROOT / page).parent.joinpath(target).exists(), target
 
 
 def test_every_block_has_a_kind_that_somebody_knows() -> None:
