@@ -37,7 +37,7 @@ def report(talk: Talk, found: FitReport) -> None:
 
 def _answer(found: FitReport) -> str:
     card = found.card
-    size = f"{found.memory_bytes / GIB:g} GiB"
+    size = f"{found.memory_bytes / GIB:.5g} GiB"
     if card is None:
         return f"[red]fits on no layout that was searched[/red] of cards with {size}; see --layout and what would help"
     cards = f"{card.cards:,} card{'s' if card.cards > 1 else ''} of {size}"

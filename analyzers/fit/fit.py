@@ -16,7 +16,7 @@ from day0.analyzers.fit.layouts import parse_layout
 from day0.analyzers.fit.quantisation import formats_of
 from day0.analyzers.fit.search import best_layout, layout_text, proposals, room_for, smallest
 from day0.analyzers.fit.training import measure_training
-from day0.analyzers.fit.weights import KINDS, ModelShape, Weight, count_weights, shape_of
+from day0.analyzers.fit.weights import KINDS, ModelShape, Weight, active_parameters, count_weights, shape_of
 from day0.errors import Day0Error
 from day0.models.spec import ModelSpec
 from day0.records import FitCard, FitOption, FitPlan, FitReport, FitRow
@@ -155,7 +155,7 @@ def _report(spec: ModelSpec, request: FitRequest, demand: Demand) -> FitReport:
         batch=demand.batch,
         chunk=demand.chunk,
         parameters=parameters,
-        active_parameters=_active(demand),
+        active_parameters=active_parameters(demand.weights, demand.shape),
         weights=_weight_rows(demand),
         weight_bytes=sum(weight_bytes(one, demand.formats) for one in demand.weights),
         cache=_cache_rows(demand),
@@ -222,20 +222,6 @@ def _options(request: FitRequest, demand: Demand, usable: int, chosen: CardBytes
         )
         for cards, one in sorted(made.items())
     )
-
-
-def _active(demand: Demand) -> int:
-    """Return the parameters that one token meets: of routed experts its own, and of the embedding one row."""
-    shape = demand.shape
-    total = 0
-    for one in demand.weights:
-        if not one.parameter:
-            continue
-        if one.kind == "experts" and shape.experts_per_token:
-            total += one.values * shape.experts_per_token // one.units
-        elif one.kind != "embedding" or one.tied or "lm_head" in one.name or "embed_out" in one.name:
-            total += one.values
-    return total
 
 
 def _weight_rows(demand: Demand) -> tuple[FitRow, ...]:

@@ -13,7 +13,7 @@ from torch import nn
 from day0.models.spec import decoder_layers
 from day0.reference_ops.signatures import dtype_name
 
-__all__ = ["KINDS", "ModelShape", "Weight", "count_weights", "is_experts_path", "shape_of"]
+__all__ = ["KINDS", "ModelShape", "Weight", "active_parameters", "count_weights", "is_experts_path", "shape_of"]
 
 Kind = Literal["experts", "shared", "dense", "attention", "indexer", "router", "embedding", "norm", "vision", "other"]
 
@@ -236,6 +236,19 @@ def shape_of(model: nn.Module, weights: tuple[Weight, ...]) -> ModelShape:
             sorted({one.units for one in weights if one.kind == "attention" and one.name.endswith("A_log")} - {0, 1})
         ),
     )
+
+
+def active_parameters(weights: tuple[Weight, ...], shape: ModelShape) -> int:
+    """Return the parameters that one token meets: of routed experts its own, and of the embedding none but its row."""
+    total = 0
+    for one in weights:
+        if not one.parameter:
+            continue
+        if one.kind == "experts" and shape.experts_per_token:
+            total += one.values * shape.experts_per_token // one.units
+        elif one.kind != "embedding" or one.tied or "lm_head" in one.name or "embed_out" in one.name:
+            total += one.values
+    return total
 
 
 def _config(model: nn.Module) -> Any:
