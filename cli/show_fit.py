@@ -18,6 +18,8 @@ TOP = 6
 def report(talk: Talk, found: FitReport) -> None:
     """Show the answer first, then the tables."""
     talk.say(_answer(found))
+    if found.unread:
+        talk.say(f"[yellow]weights alone[/yellow]: {_safe(found.unread)}")
     talk.say(f"[dim]{_safe(_question(found))}[/dim]")
     if found.card is not None:
         talk.say("")
@@ -44,7 +46,7 @@ def _answer(found: FitReport) -> str:
     layout = f"tp={card.tp} ep={card.ep} pp={card.pp} dp={card.dp}"
     if not found.fits:
         return f"[red]does not fit[/red] on {cards} ({layout}): {_gib(-card.free)} GiB a card too much"
-    word = "needs" if found.asked == "smallest" else "fits on"
+    word = ("needs at least" if found.unread else "needs") if found.asked == "smallest" else "fits on"
     return f"[green]{word} {cards}[/green]: {layout}, {_gib(card.free)} GiB a card left"
 
 

@@ -490,3 +490,5 @@ class FitReport(Record):
     plan: FitPlan | None = None
     options: tuple[FitOption, ...] = ()
     proposals: tuple[FitProposal, ...] = ()
+    unread: str = ""
+    """Why cache and activations are not in here, where the model does not run on meta."""

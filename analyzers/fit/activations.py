@@ -23,7 +23,7 @@ from day0.models.driver import step
 from day0.models.spec import ModelSpec
 from day0.models.workload import token_ids
 
-__all__ = ["ActivationSet", "Activations", "Measured", "measure", "plan_activations"]
+__all__ = ["ActivationSet", "Activations", "Measured", "measure", "plan_activations", "unmeasured"]
 
 PAGE = 64
 MARGIN = 128
@@ -103,6 +103,12 @@ def measure(
         caches.append(kept)
     rows = compare_caches(caches[0], caches[1], lengths, shape.latent_rank)
     return Measured(cache=rows, activations=_paired(recordings, lengths, context - chunk, chunk), chunk=asked)
+
+
+def unmeasured(chunk: int) -> Measured:
+    """Return what stands for a model that does not run on meta: no cache and no activations."""
+    nothing = ActivationSet(storages=(), chunk=chunk, exact=False, note="not read")
+    return Measured(cache=(), activations=nothing, chunk=chunk)
 
 
 def _affordable(spec: ModelSpec, model: nn.Module, weights: tuple[Weight, ...], chunk: int) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
-from day0.analyzers.fit.activations import Measured, measure
+from day0.analyzers.fit.activations import Measured, measure, unmeasured
 from day0.analyzers.fit.cache import CACHE_KINDS
 from day0.analyzers.fit.cards import CardBytes, Demand, cache_bytes, card_of, weight_bytes
 from day0.analyzers.fit.formats import FORMATS, format_of_dtype
@@ -68,13 +68,15 @@ class Study:
     shape: ModelShape
     measured: Measured
     context: int
+    unread: str = ""
+    """Why cache and activations could not be read: the model does not run on meta. The weights are counted then."""
 
 
 def fit_model(spec: ModelSpec, request: FitRequest, progress: Progress = lambda _: None) -> FitReport:
     """Count, measure, plan and search.
 
-    Raises Day0Error: absurd sizes, a context beyond the model's positions, unknown formats, contradictory layouts,
-    a model that does not run on meta.
+    Raises Day0Error: absurd sizes, a context beyond the model's positions, unknown formats, contradictory layouts.
+    Of a model that does not run on meta the report holds the weights alone, and says so.
     """
     study = study_model(spec, context=request.context, chunk=request.chunk, progress=progress)
     return fit_study(study, request, progress)
@@ -88,8 +90,14 @@ def study_model(spec: ModelSpec, *, context: int, chunk: int, progress: Progress
     weights = count_weights(model)
     _refuse_absurd(spec, weights)
     shape = shape_of(model, weights)
-    measured = measure(spec, model, weights, shape, context=context, chunk=chunk, progress=progress)
-    return Study(spec=spec, model=model, weights=weights, shape=shape, measured=measured, context=context)
+    unread = ""
+    try:
+        measured = measure(spec, model, weights, shape, context=context, chunk=chunk, progress=progress)
+    except Day0Error as error:
+        measured, unread = unmeasured(min(chunk, context)), error.what
+    return Study(
+        spec=spec, model=model, weights=weights, shape=shape, measured=measured, context=context, unread=unread
+    )
 
 
 def fit_study(study: Study, request: FitRequest, progress: Progress = lambda _: None) -> FitReport:
@@ -112,7 +120,7 @@ def fit_study(study: Study, request: FitRequest, progress: Progress = lambda _: 
         saved = measure_training(study.spec, study.weights, tokens, study.shape.hidden)
         demand = demand.changed(saved=saved, formats={}, chunk=tokens)
     progress("searching layouts")
-    return _report(study.spec, request, demand)
+    return _report(study.spec, request, demand).model_copy(update={"unread": study.unread})
 
 
 def _context(spec: ModelSpec, asked: int) -> int:

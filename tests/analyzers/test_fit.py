@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
@@ -421,3 +422,22 @@ def test_absurd_sizes_are_refused_with_the_figure() -> None:
     spec = open_model(ModelPlan(source="hf:deepseek_v32", set={"n_routed_experts": 900_000_000}))
     with pytest.raises(Day0Error, match=r"2\.3e\+18 parameters"):
         fit_model(spec, FitRequest(memory=80 * GIB, device="test"))
+
+
+class _Stops(nn.Module):
+    """A model that reads a value back, which meta cannot give."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(8, 8, bias=False)])
+
+    def forward(self, input_ids: torch.Tensor, past_key_values: Any = None, use_cache: bool = True) -> Any:
+        return self.layers[0](input_ids.float()) if input_ids.sum().item() else None
+
+
+def test_a_model_that_does_not_run_on_meta_has_its_weights_counted() -> None:
+    spec = dataclasses.replace(open_model(ModelPlan(source="toy")), build=lambda device: _Stops().to(device))
+    found = fit_model(spec, FitRequest(memory=GIB, device="test", context=64, counts=()))
+    assert "does not run on meta" in found.unread
+    assert found.weight_bytes == 64 * 4
+    assert found.cache == ()

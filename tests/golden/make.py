@@ -178,7 +178,7 @@ def _fit() -> FitReport:
         weights=(row,), weight_bytes=18, cache=(row,), asked="smallest", fits=True, card=card,
         plan=FitPlan(planned=40, unplanned=90, bound=40, written=60, tensors=9, strategy="largest first", note="x"),
         options=(FitOption(cards=24, layout="tp=8", bytes_per_card=1281, fits=True, sequences=7),),
-        proposals=(FitProposal(title="cache in FP8", why="--kv-format fp8", bytes_saved=9),),
+        proposals=(FitProposal(title="cache in FP8", why="--kv-format fp8", bytes_saved=9),), unread="y",
     )  # fmt: skip
 
 
