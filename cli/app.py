@@ -291,6 +291,62 @@ def export_inputs(
     _call("export_inputs", file="traced_inputs", run=run, out=out, extended=extended, force=force, json=json)
 
 
+@app.command()
+def fit(
+    model: Annotated[
+        str, typer.Argument(help="toy, hf:<model_type>, hf:<folder>, py:<module>:<factory>, or a described model.")
+    ],
+    device: Device = None,
+    memory_gib: Annotated[float | None, typer.Option(help="Memory of one card; 80 without a device.")] = None,
+    format: Annotated[
+        str, typer.Option(help="Weights: mxfp4, fp8, bf16, ... or KIND=FORMAT,...; else as the model's config says.")
+    ] = "",
+    kv_format: Annotated[str, typer.Option(help="Keys and values in the cache: bf16 or fp8.")] = "bf16",
+    index_format: Annotated[str, typer.Option(help="Keys of indexers in the cache: fp8 or bf16.")] = "fp8",
+    workspace: Annotated[
+        str | None,
+        typer.Option(help="Four-bit experts are converted to fp8 or bf16 while running, or none of them is."),
+    ] = None,
+    context: Annotated[int, typer.Option(min=0, max=1 << 30, help="Tokens of a sequence; else the model's.")] = 0,
+    batch: Annotated[int, typer.Option(min=1, max=1 << 24, help="Sequences at one time, on all cards.")] = 1,
+    chunk: Annotated[int, typer.Option(min=1, max=1 << 20, help="Tokens of a prompt run at one time.")] = 2048,
+    layout: Annotated[str, typer.Option(help="Such as tp=8,ep=8,pp=1,dp=1; else the smallest.", metavar="LAYOUT")] = "",
+    cards: Annotated[int, typer.Option(min=0, max=1 << 16, help="Find the best layout of so many cards.")] = 0,
+    node: Annotated[int, typer.Option(min=1, max=1024, help="Cards of one host, within which tp stays.")] = 8,
+    reserve: Annotated[float, typer.Option(min=0.0, max=0.9, help="Share of the memory that is left alone.")] = 0.1,
+    train: Annotated[bool, typer.Option("--train", help="Training in bfloat16 with Adam, a chunk a sequence.")] = False,
+    set_: Set = None,
+    trust_remote_code: Annotated[bool, typer.Option(help="Run Python code that comes with the checkpoint.")] = False,
+    json: Json = False,
+) -> None:
+    """Say how many cards a model needs, and what takes their memory.
+
+    Example: day0 fit hf:deepseek_v32 --format fp8 --memory-gib 80 --batch 32
+    """
+    _call(
+        "fit",
+        file="fit",
+        model=model,
+        device=device,
+        memory_gib=memory_gib,
+        format=format,
+        kv_format=kv_format,
+        index_format=index_format,
+        workspace=workspace,
+        context=context,
+        batch=batch,
+        chunk=chunk,
+        layout=layout,
+        cards=cards,
+        node=node,
+        reserve=reserve,
+        train=train,
+        sets=set_ or [],
+        trust_remote_code=trust_remote_code,
+        json=json,
+    )
+
+
 @device_app.command("list")
 def device_list(json: Json = False) -> None:
     """List the profiles that ship with day0."""

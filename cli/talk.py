@@ -30,8 +30,8 @@ class Talk:
 
     def __init__(self, *, as_json: bool = False) -> None:
         self.as_json = as_json
-        self.err = _Console(stderr=True, highlight=False)
-        self.out = self.err if as_json else _Console(highlight=False)
+        self.err = _Console(stderr=True, highlight=False, emoji=False)
+        self.out = self.err if as_json else _Console(highlight=False, emoji=False)
         self._progress: Progress | None = None
 
     def say(self, text: str) -> None:

@@ -11,6 +11,12 @@ from day0.records import (
     CaseResult,
     Collective,
     Decision,
+    FitCard,
+    FitOption,
+    FitPlan,
+    FitProposal,
+    FitReport,
+    FitRow,
     FloatStats,
     Gap,
     GateResult,
@@ -228,7 +234,26 @@ def records() -> tuple[Record, ...]:
         Lock(device="sim", namespace="kimi/k3.1", model="sha256:00", entries=(chosen,), gaps=(gap,)),
         NumericsReport(device="sim", lock="sha256:22", seed=0, cases=(case,)),
         CanaryReport(device="sim", lock="sha256:22", allow_unverified=True, stages=(stage,)),
+        _fit(),
     )
+
+
+def _fit() -> FitReport:
+    card = FitCard(
+        cards=24, tp=8, ep=24, pp=1, dp=3, stage=0, weights={"routed experts": 1000}, replicated=10,
+        cache={"latent rows of MLA": 200}, workspace=30, workspace_format="fp8", activations=40, communication=5,
+        saved=1, gradients=2, optimizer=3, total=1281, usable=1500, free=219, sequences=7, rounded=("6 experts",),
+    )  # fmt: skip
+    row = FitRow(name="latent", title="latent rows of MLA", format="bf16", values=9, bytes=18, shared_by="every card",
+                 layers=24, bytes_per_token=27.6)  # fmt: skip
+    return FitReport(
+        model="kimi-k3.1", class_name="ToyModel", overrides={"n_experts": "896"}, device="cards of 80 GiB",
+        memory_bytes=1600, reserve_bytes=100, context=4096, batch=2, chunk=64, parameters=12, active_parameters=4,
+        weights=(row,), weight_bytes=18, cache=(row,), asked="smallest", fits=True, card=card,
+        plan=FitPlan(planned=40, unplanned=90, bound=40, written=60, tensors=9, strategy="largest first", note="x"),
+        options=(FitOption(cards=24, layout="tp=8", bytes_per_card=1281, fits=True, sequences=7),),
+        proposals=(FitProposal(title="cache in FP8", why="--kv-format fp8", bytes_saved=9),), unread="y",
+    )  # fmt: skip
 
 
 def text_of(record: Record) -> str:

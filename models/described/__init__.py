@@ -1,0 +1,1 @@
+"""Models that no library has yet, described by the sizes of one that can be built."""

@@ -1,0 +1,103 @@
+"""`day0 fit` as a person calls it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from day0.cli.fit import fit
+from day0.codec import decode
+from day0.errors import Day0Error
+from day0.records import FitReport
+
+DEFAULTS: dict[str, Any] = {
+    "model": "toy",
+    "device": None,
+    "memory_gib": 80.0,
+    "format": "",
+    "kv_format": "bf16",
+    "index_format": "fp8",
+    "workspace": None,
+    "context": 512,
+    "batch": 1,
+    "chunk": 64,
+    "layout": "",
+    "cards": 0,
+    "node": 8,
+    "reserve": 0.1,
+    "train": False,
+    "sets": [],
+    "trust_remote_code": False,
+    "json": False,
+}
+
+
+def _fit(**changes: Any) -> int:
+    return fit(**{**DEFAULTS, **changes})
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_the_first_line_is_the_answer(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert _fit() == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("needs 1 card of 80 GiB: tp=1 ep=1 pp=1 dp=1")
+    assert lines[1].startswith("toy: 659.21 K parameters, 475.66 K active; 1 x 512 tokens")
+    assert max(len(line.rstrip()) for line in lines) <= int(columns)
+    text = "\n".join(lines)
+    assert text.index("a card holds") < text.index("cache of a sequence") < text.index("what would help")
+
+
+def test_the_record(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _fit(json=True, model="toy", memory_gib=1.0) == 0
+    captured = capsys.readouterr()
+    found = decode(FitReport, captured.out, where="stdout", remake="").record
+    assert json.loads(captured.out)["schema"] == "day0.fit/1"
+    assert found.fits
+    assert found.card is not None
+    assert found.card.total + found.card.free == found.card.usable == int(0.9 * (1 << 30))
+    assert "needs 1 card" in captured.err
+
+
+def test_a_layout_that_is_too_small_is_a_failed_gate(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _fit(layout="tp=1", memory_gib=0.001) == 1
+    assert capsys.readouterr().out.startswith("does not fit on 1 card of 0.001 GiB")
+
+
+def test_a_device_without_four_bits_gets_a_workspace(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _fit(device="s5000", memory_gib=None, json=True) == 0
+    found = decode(FitReport, capsys.readouterr().out, where="stdout", remake="").record
+    assert found.card is not None
+    assert (found.device, found.card.workspace_format) == ("s5000", "fp8")
+    assert found.card.workspace > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"memory_gib": 0.0}, "0 GiB is no card"),
+        ({"memory_gib": float("nan")}, "nan GiB is no card"),
+        ({"device": "s5000"}, "--memory-gib says 80"),
+        ({"kv_format": "fp9"}, "--kv-format fp9: there is no such format"),
+        ({"sets": ["num_hidden_layers=1000000"]}, "1,000,000 is more than 4,096"),
+        ({"model": "hf:deepseek_v32", "sets": ["n_routed_experts=1000000000000"]}, "1,000,000,000,000 is more than"),
+        ({"sets": ["hidden_size=" + "9" * 40]}, "which no model has"),
+        ({"model": "kimi-k3"}, "there is no such description"),
+    ],
+)
+def test_bad_input(changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(Day0Error, match=text):
+        _fit(**changes)
+
+
+def test_a_description_of_ones_own(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("schema: day0.model/1\nname: mine\ntitle: mine\nsource: toy\nset: {n_experts: 12}\n")
+    assert _fit(model=str(path)) == 0
+    path.write_text("schema: day0.model/1\nname: mine\ntitle: mine\nsource: toy\nsets: {n_experts: 12}\n")
+    with pytest.raises(Day0Error, match="there is no such field 'sets'"):
+        _fit(model=str(path))
