@@ -170,7 +170,8 @@ def _todo(gap: _Gap, seconds: float) -> str:
     if any(cost is None for cost in costs):
         return f"{text}; its cost is not known: {clean(way.note)}"
     cost, alone = sum(cost or 0.0 for cost in costs), gap.share * seconds
-    times = f", {cost / alone:.2g} × the operator" if alone and cost > 1.05 * alone else ""
+    factor = cost / alone if alone else 1.0
+    times = f", {factor:{',.0f' if factor >= 10 else '.2g'}} × the operator" if factor > 1.05 else ""
     return f"{text}: {seconds_text(cost)} on paper{times}"
 
 
