@@ -1,0 +1,231 @@
+"""What a device really does with one call, seen while it runs: the other side of a verdict.
+
+Nothing here asks the code that makes verdicts (`verdict`, `support`, the expansion in `leaves`), or the two would
+agree whatever the device does. What is looked at instead:
+
+- `sim`: every kernel of the device that is entered, in the order in which it is entered; the device's counters of
+  waits and of fallbacks; what is raised, and by which kernel.
+- any other device: what is raised; the operators below the call, from torch's profiler; which kernel torch's own
+  dispatch table names for the call (printed by torch, after it has applied its order of precedence); on CUDA torch's
+  own warnings about waits.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from day0.devices.open import synchronize
+from day0.devices.probe_calls import RUN_ERRORS, fill_arguments, moved_to
+from day0.devices.sim.state import STATE
+from day0.errors import Day0Error
+from day0.records import Signature, Verdict
+from day0.reference_ops.signatures import resolve, tensors_in
+
+__all__ = ["Observed", "observe", "same_operator", "without_plumbing"]
+
+_NAMED = re.compile(r"Could not run '(\w+::\w+(?:\.\w+)?)' with arguments from")
+_ENDS = re.compile(r"this call (crashes|hangs)")
+_BAD_VALUES = re.compile(r"out of (range|bounds)|index \d+ is out|must be (within|in range)", re.IGNORECASE)
+_GIVES_VALUES_BACK = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero"})
+"""Where nothing counts waits, an operator below a composite that gives a value or a size to the host is one."""
+
+_PLUMBING = frozenset(
+    "alias as_strided as_strided_ detach empty empty_like empty_strided expand expand_as _reshape_alias reshape resize_ "
+    "select slice squeeze squeeze_ t transpose unsqueeze view narrow permute contiguous resolve_conj resolve_neg "
+    "result_type split split_with_sizes unbind _unsafe_view new_empty new_empty_strided unfold view_as".split()
+)
+"""Allocation and views: which of them a composite takes is nobody's business, and no device lacks them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Observed:
+    """What became of one call."""
+
+    verdict: Verdict | Literal["not_run"]
+    """In the words of verdicts; `not_run` where the call cannot be made, which says nothing about the device."""
+    reason: str = ""
+    below: frozenset[str] = frozenset()
+    """Operators that ran below the call, without allocation and views; with overload where the device tells it."""
+    waits: bool = False
+    """The host had to wait."""
+
+
+@dataclass(kw_only=True, slots=True)
+class _Seen:
+    entered: list[str] = field(default_factory=list)
+    """Kernels of the device, not those that ran within another one."""
+    refused: str = ""
+    """The kernel that raised, the innermost."""
+    fallbacks: list[str] = field(default_factory=list)
+    waits: bool = False
+    depth: int = 0
+
+
+class _Forward(nn.Module):
+    """Traced calls stand in a module's forward, and some devices refuse more there."""
+
+    def forward(self, run: Callable[[], Any]) -> Any:
+        return run()
+
+
+def observe(signature: Signature, device: torch.device) -> Observed:
+    """Run one call on a device that is open, with values that are valid for it, and say what it did."""
+    try:
+        op, given = resolve(signature.op), fill_arguments(signature)
+    except RUN_ERRORS as error:
+        return Observed(verdict="not_run", reason=_first_line(error))
+    try:
+        args, kwargs = moved_to(given, device)
+    except RUN_ERRORS as error:
+        # The device does not even hold what the call takes.
+        return Observed(verdict="missing", reason=_first_line(error))
+    seen, watch = _Seen(), _watch_sim if device.type == "sim" else _watch_profiler
+    try:
+        with torch.no_grad(), watch(seen):
+            result = _Forward()(lambda: op(*args, **kwargs))
+            if device.type != "sim":
+                synchronize(device)
+    except RUN_ERRORS as error:
+        return _of_error(signature.op, seen, error)
+    elsewhere = next((one.device for one in tensors_in(result) if one.device.type != device.type), None)
+    if elsewhere is not None:
+        return Observed(verdict="cpu_fallback", reason=f"a result came back on {elsewhere}")
+    if device.type == "sim":
+        return _of_sim(signature.op, seen)
+    return _of_table(signature.op, seen, device)
+
+
+def same_operator(one: str, other: str) -> bool:
+    """Say whether two overloads are forms of one operator: functional, in place, into `out`."""
+    return _base(one) == _base(other)
+
+
+def without_plumbing(names: Iterator[str] | frozenset[str] | set[str]) -> frozenset[str]:
+    """Leave out allocation and views."""
+    return frozenset(name for name in names if name.partition("::")[2].partition(".")[0] not in _PLUMBING)
+
+
+def _base(op: str) -> str:
+    return op.partition(".")[0].rstrip("_")
+
+
+def _of_error(op: str, seen: _Seen, error: BaseException) -> Observed:
+    text = _first_line(error)
+    if _ENDS.search(text):
+        return Observed(verdict="crashes", reason=text)
+    if isinstance(error, IndexError) or (_BAD_VALUES.search(text) and not seen.refused):
+        return Observed(verdict="not_run", reason=f"no valid values: {text}")
+    named = _NAMED.search(text)
+    leaf = named.group(1) if named else seen.refused or op
+    verdict: Verdict = "missing" if same_operator(leaf, op) else "leaf_missing"
+    return Observed(verdict=verdict, reason=f"{leaf}: {text}", below=frozenset({leaf}), waits=seen.waits)
+
+
+def _of_sim(op: str, seen: _Seen) -> Observed:
+    entered = frozenset(seen.entered)
+    if seen.fallbacks:
+        return Observed(
+            verdict="cpu_fallback", reason=f"fell back in {', '.join(seen.fallbacks)}", below=entered, waits=seen.waits
+        )
+    if op in entered:
+        return Observed(verdict="native", waits=seen.waits)
+    below = without_plumbing(entered)
+    return Observed(verdict=_composite(op, below, waits=seen.waits), below=below, waits=seen.waits)
+
+
+def _composite(op: str, below: frozenset[str], *, waits: bool) -> Verdict:
+    if len(below) == 1 and all(same_operator(op, one) for one in below):
+        return "out_wrapper"
+    return "decomposes_with_sync" if waits else "decomposes"
+
+
+@contextmanager
+def _watch_sim(seen: _Seen) -> Iterator[None]:
+    """Put a note around every kernel of the simulated device."""
+    kernels, counters = STATE.kernels, STATE.counters
+    called, fallbacks, waits = counters.calls.copy(), counters.fallbacks.copy(), counters.host_syncs
+    STATE.kernels = {name: _noted(name, kernel, seen) for name, kernel in kernels.items()}
+    try:
+        yield
+    finally:
+        STATE.kernels = kernels
+        # torch calls a kernel without tensor arguments by itself, past the notes; the kernel counts itself.
+        fresh = (counters.calls - called).keys()
+        seen.entered += [name for name in fresh if name in kernels and _makes_from_nothing(name)]
+        seen.fallbacks = sorted((counters.fallbacks - fallbacks).keys())
+        seen.waits = counters.host_syncs > waits
+
+
+def _makes_from_nothing(name: str) -> bool:
+    return not any("Tensor" in str(argument.type) for argument in resolve(name)._schema.arguments)
+
+
+def _noted(name: str, kernel: Callable[..., Any], seen: _Seen) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if not seen.depth:
+            seen.entered.append(name)
+        seen.depth += 1
+        try:
+            return kernel(*args, **kwargs)
+        except BaseException:
+            seen.refused = seen.refused or name
+            raise
+        finally:
+            seen.depth -= 1
+
+    return run
+
+
+@contextmanager
+def _watch_profiler(seen: _Seen) -> Iterator[None]:
+    """Let torch's profiler list the operators below the call, and CUDA say where the host waits."""
+    cuda = torch.cuda.is_available()
+    before = torch.cuda.get_sync_debug_mode() if cuda else 0
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        if cuda:
+            torch.cuda.set_sync_debug_mode("warn")
+        try:
+            with torch.autograd.profiler.profile(use_kineto=False) as profile:
+                yield
+        finally:
+            if cuda:
+                torch.cuda.set_sync_debug_mode(before)
+    events = [event for event in profile.function_events or () if "::" in event.name]
+    seen.entered = [event.name for event in events]
+    seen.waits = (
+        any("synchroniz" in str(one.message) for one in said) if cuda else bool(_GIVES_VALUES_BACK & set(seen.entered))
+    )
+
+
+def _of_table(op: str, seen: _Seen, device: torch.device) -> Observed:
+    """Take the way from torch's own dispatch table and the rest from the profiler."""
+    below = without_plumbing({name for name in seen.entered[1:]})
+    match _kernel_in_table(op, device):
+        case "kernel":
+            return Observed(verdict="native", waits=seen.waits)
+        case "backend fallback":
+            return Observed(verdict="cpu_fallback", below=below, waits=seen.waits)
+        case _:
+            return Observed(verdict=_composite(op, below, waits=seen.waits), below=below, waits=seen.waits)
+
+
+def _kernel_in_table(op: str, device: torch.device) -> str:
+    """Return what torch calls the kernel that it takes: kernel, default backend kernel, math kernel, backend fallback."""
+    key = str(torch._C._dispatch_key_for_device(device.type))
+    for line in torch._C._dispatch_dump_table(op).splitlines():
+        if line.startswith(f"{key}: "):
+            return line.rpartition("[")[2].rstrip("]")
+    raise Day0Error(op, f"torch's dispatch table has no line for {key}", hint="this build of torch has no such device")
+
+
+def _first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}"
