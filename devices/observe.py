@@ -21,11 +21,11 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
+from torch._C._profiler import _ExperimentalConfig
 
 from day0.devices.open import synchronize
 from day0.devices.probe_calls import RUN_ERRORS, fill_arguments, moved_to
 from day0.devices.sim.state import STATE
-from day0.errors import Day0Error
 from day0.records import Signature, Verdict
 from day0.reference_ops.signatures import resolve, tensors_in
 
@@ -38,11 +38,12 @@ _GIVES_VALUES_BACK = frozenset({"aten::item", "aten::_local_scalar_dense", "aten
 """Where nothing counts waits, an operator below a composite that gives a value or a size to the host is one."""
 
 _PLUMBING = frozenset(
-    "alias as_strided as_strided_ detach empty empty_like empty_strided expand expand_as _reshape_alias reshape resize_ "
+    "clone copy_ to _to_copy _copy_from _copy_from_and_resize _local_scalar_dense item alias as_strided as_strided_ detach empty empty_like empty_strided expand expand_as _reshape_alias reshape resize_ "
     "select slice squeeze squeeze_ t transpose unsqueeze view narrow permute contiguous resolve_conj resolve_neg "
     "result_type split split_with_sizes unbind _unsafe_view new_empty new_empty_strided unfold view_as".split()
 )
-"""Allocation and views: which of them a composite takes is nobody's business, and no device lacks them."""
+"""Allocation, views and copies: which of them a composite takes is nobody's business, and no device lacks them. A value
+that goes to the host is seen as a wait."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +63,8 @@ class Observed:
 class _Seen:
     entered: list[str] = field(default_factory=list)
     """Kernels of the device, not those that ran within another one."""
+    top: str = ""
+    """What torch's table calls the kernel of the call itself, where the device does not tell what it entered."""
     refused: str = ""
     """The kernel that raised, the innermost."""
     fallbacks: list[str] = field(default_factory=list)
@@ -89,7 +92,7 @@ def observe(signature: Signature, device: torch.device) -> Observed:
         return Observed(verdict="missing", reason=_first_line(error))
     seen, watch = _Seen(), _watch_sim if device.type == "sim" else _watch_profiler
     try:
-        with torch.no_grad(), watch(seen):
+        with torch.no_grad(), watch(seen, device):
             result = _Forward()(lambda: op(*args, **kwargs))
             if device.type != "sim":
                 synchronize(device)
@@ -100,7 +103,7 @@ def observe(signature: Signature, device: torch.device) -> Observed:
         return Observed(verdict="cpu_fallback", reason=f"a result came back on {elsewhere}")
     if device.type == "sim":
         return _of_sim(signature.op, seen)
-    return _of_table(signature.op, seen, device)
+    return _of_table(signature.op, seen)
 
 
 def same_operator(one: str, other: str) -> bool:
@@ -142,13 +145,17 @@ def _of_sim(op: str, seen: _Seen) -> Observed:
 
 
 def _composite(op: str, below: frozenset[str], *, waits: bool) -> Verdict:
-    if len(below) == 1 and all(same_operator(op, one) for one in below):
+    if len(below) == 1 and all(same_operator(op, one) and _writes_out(one) for one in below):
         return "out_wrapper"
     return "decomposes_with_sync" if waits else "decomposes"
 
 
+def _writes_out(op: str) -> bool:
+    return any(one.kwarg_only and one.alias_info and one.alias_info.is_write for one in resolve(op)._schema.arguments)
+
+
 @contextmanager
-def _watch_sim(seen: _Seen) -> Iterator[None]:
+def _watch_sim(seen: _Seen, device: torch.device) -> Iterator[None]:
     """Put a note around every kernel of the simulated device."""
     kernels, counters = STATE.kernels, STATE.counters
     called, fallbacks, waits = counters.calls.copy(), counters.fallbacks.copy(), counters.host_syncs
@@ -185,46 +192,74 @@ def _noted(name: str, kernel: Callable[..., Any], seen: _Seen) -> Callable[..., 
 
 
 @contextmanager
-def _watch_profiler(seen: _Seen) -> Iterator[None]:
+def _watch_profiler(seen: _Seen, device: torch.device) -> Iterator[None]:
     """Let torch's profiler list the operators below the call, and CUDA say where the host waits."""
-    cuda = torch.cuda.is_available()
+    cuda = device.type == "cuda"
     before = torch.cuda.get_sync_debug_mode() if cuda else 0
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         if cuda:
             torch.cuda.set_sync_debug_mode("warn")
         try:
-            with torch.autograd.profiler.profile(use_kineto=False) as profile:
+            overloads = _ExperimentalConfig(capture_overload_names=True)
+            with torch.autograd.profiler.profile(experimental_config=overloads) as profile:
                 yield
         finally:
             if cuda:
                 torch.cuda.set_sync_debug_mode(before)
-    events = [event for event in profile.function_events or () if "::" in event.name]
-    seen.entered = [event.name for event in events]
-    seen.waits = (
-        any("synchroniz" in str(one.message) for one in said) if cuda else bool(_GIVES_VALUES_BACK & set(seen.entered))
-    )
+    events = _operators(profile)
+    names = [name for _, name in events]
+    seen.entered = list(_entered(events, device))
+    seen.top = _kernel_in_table(names[0], device) if names else ""
+    waits = [str(one.message) for one in said if "synchroniz" in str(one.message)]
+    seen.waits = bool(waits) if cuda else any(name.partition(".")[0] in _GIVES_VALUES_BACK for name in names[1:])
 
 
-def _of_table(op: str, seen: _Seen, device: torch.device) -> Observed:
-    """Take the way from torch's own dispatch table and the rest from the profiler."""
-    below = without_plumbing({name for name in seen.entered[1:]})
-    match _kernel_in_table(op, device):
-        case "kernel":
-            return Observed(verdict="native", waits=seen.waits)
-        case "backend fallback":
-            return Observed(verdict="cpu_fallback", below=below, waits=seen.waits)
-        case _:
-            return Observed(verdict=_composite(op, below, waits=seen.waits), below=below, waits=seen.waits)
+def _operators(profile: Any) -> list[tuple[int, str]]:
+    """Return the operators that the profiler saw in the order of their begin, each with its depth."""
+    # `function_events` would fold a call into the one above it that has the same name but for the overload.
+    events = [one for one in profile.kineto_results.events() if "::" in one.name()]
+    events.sort(key=lambda one: (one.start_ns(), -one.duration_ns()))
+    found: list[tuple[int, str]] = []
+    ends: list[int] = []
+    for event in events:
+        while ends and event.start_ns() >= ends[-1]:
+            ends.pop()
+        overload = event.overload_name()
+        found.append((len(ends), f"{event.name()}.{overload}" if overload else event.name()))
+        ends.append(event.start_ns() + event.duration_ns())
+    return found
+
+
+def _entered(events: list[tuple[int, str]], device: torch.device) -> Iterator[str]:
+    """Yield the kernels of the device, and not what runs within one of them."""
+    within: int | None = None
+    for depth, name in events:
+        if within is not None and depth > within:
+            continue
+        within = None
+        if _kernel_in_table(name, device) == "kernel":
+            within = depth
+            yield name
+
+
+def _of_table(op: str, seen: _Seen) -> Observed:
+    """Take the way from torch's own dispatch table, and what ran below from the profiler."""
+    below = without_plumbing(frozenset(seen.entered) - {op})
+    if seen.top == "kernel":
+        return Observed(verdict="native", waits=seen.waits)
+    if seen.top == "backend fallback":
+        return Observed(verdict="cpu_fallback", below=below, waits=seen.waits)
+    return Observed(verdict=_composite(op, below, waits=seen.waits), below=below, waits=seen.waits)
 
 
 def _kernel_in_table(op: str, device: torch.device) -> str:
     """Return what torch calls the kernel that it takes: kernel, default backend kernel, math kernel, backend fallback."""
-    key = str(torch._C._dispatch_key_for_device(device.type))
+    key = torch._C._dispatch_key_for_device(device.type)
     for line in torch._C._dispatch_dump_table(op).splitlines():
         if line.startswith(f"{key}: "):
             return line.rpartition("[")[2].rstrip("]")
-    raise Day0Error(op, f"torch's dispatch table has no line for {key}", hint="this build of torch has no such device")
+    return ""  # nothing: torch raises
 
 
 def _first_line(error: BaseException) -> str:
