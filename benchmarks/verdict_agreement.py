@@ -25,13 +25,14 @@ import torch
 
 from day0.analyzers.trace import trace_model
 from day0.codec import decode
+from day0.devices.agreement import disagreement
 from day0.devices.leaves import leaf_dtypes, leaf_ranks
-from day0.devices.observe import Observed, observe, without_plumbing
+from day0.devices.observe import observe
 from day0.devices.open import open_torch_device
 from day0.devices.profile import DeviceProfile, load_profile
 from day0.devices.profile_parts import layout_of
 from day0.devices.smaller import signature_bytes, smaller
-from day0.devices.verdict import Classified, classify
+from day0.devices.verdict import classify
 from day0.errors import Day0Error
 from day0.models.source import open_model
 from day0.models.workload import plan_phases
@@ -141,7 +142,7 @@ def _judge(name: str, kinds: Kinds) -> float:
             continue
         compared += 1
         verdicts[said.verdict] += 1
-        fault = _difference(one, said, seen)
+        fault = disagreement(said, seen)
         agreed += not fault
         if fault:
             print(f"  {one.op} {shapes_text(one)}\n    {fault}")
@@ -149,22 +150,6 @@ def _judge(name: str, kinds: Kinds) -> float:
     told = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
     print(f"{name}: {agreed} of {compared} agree; said: {told}")
     return agreed / compared
-
-
-def _difference(signature: Signature, said: Classified, seen: Observed) -> str:
-    predicted = {_base(one) for one in without_plumbing({leaf.op for leaf in said.leaves})}
-    ran = {_base(one) for one in seen.below}
-    if {said.verdict, seen.verdict} == {"native", "decomposes"} and not predicted and not ran:
-        return ""  # only views, allocation and copies: no kernel that could be the device's own or not
-    if said.verdict != seen.verdict:
-        return f"said {said.verdict}, seen {seen.verdict}"
-    if not said.verdict.startswith("decomposes") or predicted == ran:
-        return ""
-    return f"said {said.verdict} to {sorted(predicted)}, ran {sorted(ran)}"
-
-
-def _base(op: str) -> str:
-    return op.partition(".")[0].rstrip("_")
 
 
 if __name__ == "__main__":

@@ -12,11 +12,12 @@ agree whatever the device does. What is looked at instead:
 
 from __future__ import annotations
 
+import itertools
 import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -57,14 +58,14 @@ class Observed:
     """Operators that ran below the call, without allocation and views; with overload where the device tells it."""
     waits: bool = False
     """The host had to wait."""
+    as_torch: bool = True
+    """False where the simulated device took another kind of kernel than torch's own table names for it."""
 
 
 @dataclass(kw_only=True, slots=True)
 class _Seen:
     entered: list[str] = field(default_factory=list)
     """Kernels of the device, not those that ran within another one."""
-    top: str = ""
-    """What torch's table calls the kernel of the call itself, where the device does not tell what it entered."""
     refused: str = ""
     """The kernel that raised, the innermost."""
     fallbacks: list[str] = field(default_factory=list)
@@ -81,6 +82,15 @@ class _Forward(nn.Module):
 
 def observe(signature: Signature, device: torch.device) -> Observed:
     """Run one call on a device that is open, with values that are valid for it, and say what it did."""
+    seen = _Seen()
+    found = _observe(signature, device, seen)
+    if device.type != "sim" or found.verdict == "not_run":
+        return found
+    own = _kernel_in_table(signature.op, device) == "kernel"
+    return replace(found, as_torch=own == (signature.op in seen.entered))
+
+
+def _observe(signature: Signature, device: torch.device, seen: _Seen) -> Observed:
     try:
         op, given = resolve(signature.op), fill_arguments(signature)
     except RUN_ERRORS as error:
@@ -90,7 +100,7 @@ def observe(signature: Signature, device: torch.device) -> Observed:
     except RUN_ERRORS as error:
         # The device does not even hold what the call takes.
         return Observed(verdict="missing", reason=_first_line(error))
-    seen, watch = _Seen(), _watch_sim if device.type == "sim" else _watch_profiler
+    watch = _watch_sim if device.type == "sim" else _watch_profiler
     try:
         with torch.no_grad(), watch(seen, device):
             result = _Forward()(lambda: op(*args, **kwargs))
@@ -103,7 +113,7 @@ def observe(signature: Signature, device: torch.device) -> Observed:
         return Observed(verdict="cpu_fallback", reason=f"a result came back on {elsewhere}")
     if device.type == "sim":
         return _of_sim(signature.op, seen)
-    return _of_table(signature.op, seen)
+    return _of_table(signature.op, seen, _kernel_in_table(signature.op, device))
 
 
 def same_operator(one: str, other: str) -> bool:
@@ -210,7 +220,6 @@ def _watch_profiler(seen: _Seen, device: torch.device) -> Iterator[None]:
     events = _operators(profile)
     names = [name for _, name in events]
     seen.entered = list(_entered(events, device))
-    seen.top = _kernel_in_table(names[0], device) if names else ""
     waits = [str(one.message) for one in said if "synchroniz" in str(one.message)]
     seen.waits = bool(waits) if cuda else any(name.partition(".")[0] in _GIVES_VALUES_BACK for name in names[1:])
 
@@ -232,23 +241,28 @@ def _operators(profile: Any) -> list[tuple[int, str]]:
 
 
 def _entered(events: list[tuple[int, str]], device: torch.device) -> Iterator[str]:
-    """Yield the kernels of the device, and not what runs within one of them."""
+    """Yield the kernels of the device, and not what runs within one of them.
+
+    A composite below which nothing runs but allocation, views and copies does its work itself.
+    """
     within: int | None = None
-    for depth, name in events:
+    for place, (depth, name) in enumerate(events):
         if within is not None and depth > within:
             continue
-        within = None
-        if _kernel_in_table(name, device) == "kernel":
-            within = depth
+        below = itertools.takewhile(lambda one: one[0] > depth, events[place + 1 :])  # noqa: B023 - used at once
+        itself = not without_plumbing({one for _, one in below})
+        found = _kernel_in_table(name, device) == "kernel" or itself
+        within = depth if found else None
+        if found:
             yield name
 
 
-def _of_table(op: str, seen: _Seen) -> Observed:
+def _of_table(op: str, seen: _Seen, table: str) -> Observed:
     """Take the way from torch's own dispatch table, and what ran below from the profiler."""
     below = without_plumbing(frozenset(seen.entered) - {op})
-    if seen.top == "kernel":
+    if table == "kernel":
         return Observed(verdict="native", waits=seen.waits)
-    if seen.top == "backend fallback":
+    if table == "backend fallback":
         return Observed(verdict="cpu_fallback", below=below, waits=seen.waits)
     return Observed(verdict=_composite(op, below, waits=seen.waits), below=below, waits=seen.waits)
 
