@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from day0.devices.numbers import numbers_as_tensors
 from day0.devices.profile import ALWAYS_ON_DEVICE
 from day0.devices.profile_parts import Details, layout_of
 from day0.devices.smaller import smaller
@@ -23,6 +24,7 @@ from day0.reference_ops.signatures import describe, dtype_name, materialise, res
 
 __all__ = [
     "HOST_SYNCS",
+    "MASKED",
     "Expansion",
     "calls_below",
     "composite_key",
@@ -56,11 +58,14 @@ HOST_SYNCS = frozenset(
         "aten::nonzero",
         "aten::_unique2",
         "aten::bincount",
+        "aten::_linalg_check_errors",
+        "aten::masked_fill_.Tensor",
+        "aten::index_fill_.int_Tensor",
         "aten::unique_consecutive",
         "aten::unique_dim",
     }
 )
-"""Operators after which the host has to wait for the device, since a size or a value goes back."""
+"""Operators, or overloads, after which the host has to wait for the device, since a size or a value goes back."""
 
 WATCH_ERRORS: tuple[type[BaseException], ...] = (
     RuntimeError,
@@ -80,7 +85,8 @@ MAX_EXPANSION_BYTES = 64 << 20
 """The same where sizes have to stay as they are: larger ones are not run."""
 
 _READS = frozenset({"aten::_local_scalar_dense", "aten::equal", "aten::is_nonzero"})
-_MASKED = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"})
+_READ_NUMBERS = frozenset({"aten::masked_fill_.Tensor", "aten::index_fill_.int_Tensor"})
+MASKED = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"})
 """Operators that wait for the host where they are given a mask: the number of its hits is a size."""
 
 _ALLOCATES = ("empty", "new_empty", "resize_")
@@ -99,20 +105,35 @@ class Expansion:
 
 
 class _Watcher(TorchDispatchMode):
-    """Records the calls below a composite kernel; they run as they are."""
+    """Records the calls below a composite kernel; they run as they are.
 
-    def __init__(self) -> None:
+    What a composite does with tensors on the host, such as tables of indices, is not the device's to run.
+    """
+
+    def __init__(self, device: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's modes carry no annotations
         self.seen: list[Signature] = []
+        self.device = device
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        self.seen.append(describe(func.name(), args, kwargs or {}))
-        if func is torch.ops.aten.convolution_overrideable.default:
-            # What a device of its own is asked for. On meta nobody is, but the shapes are those of any convolution.
-            func = torch.ops.aten.convolution.default
-        return func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        signature = describe(func.name(), args, kwargs)
+        place = len(self.seen)
+        self.seen.append(signature)  # at once, so that it is there if it raises
+        result = _run(func, numbers_as_tensors(func, args), kwargs)
+        tensors = list(tensors_in((args, kwargs, result)))
+        if tensors and all(one.device.type != self.device for one in tensors):
+            del self.seen[place]
+        return result
+
+
+def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if func is torch.ops.aten.convolution_overrideable.default:
+        # What a device of its own is asked for. On meta nobody is, but the shapes are those of any convolution.
+        func = torch.ops.aten.convolution.default
+    return func(*args, **kwargs)
 
 
 def composite_kind(op: str) -> CompositeKind | None:
@@ -174,7 +195,7 @@ def expand(
 def _watch(signature: Signature, kind: CompositeKind, device: str) -> Expansion:
     op = resolve(signature.op)
     key = getattr(torch._C.DispatchKey, composite_key(kind))
-    watcher = _Watcher()
+    watcher = _Watcher(device)
     try:
         args, kwargs = materialise(signature, device)
         contract = load_operators().get(signature.op.partition(".")[0])
@@ -209,9 +230,9 @@ def writes_out(op: str) -> bool:
 def wait_of(signature: Signature) -> Wait:
     """Say for what the host waits after a call: by its operator, and by a mask among its arguments."""
     base = signature.op.partition(".")[0]
-    if base in _READS:
+    if base in _READS or signature.op in _READ_NUMBERS:
         return "item"
-    masked = base in _MASKED and len(signature.args) > 1 and _has_mask(signature.args[1])
+    masked = base in MASKED and len(signature.args) > 1 and _has_mask(signature.args[1])
     counted = signature.op == "aten::repeat_interleave.Tensor" and not _is_given(signature.kwargs.get("output_size"))
     return "nonzero" if syncs(signature.op) or masked or counted else ""
 
@@ -226,11 +247,11 @@ def _is_given(value: Value | None) -> bool:
 
 
 def calls_below(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Signature, ...]:
-    """Run a function and return the operator calls it makes, each combination of dtypes and ranks once.
+    """Run a function on meta and return the operator calls it makes, each combination of dtypes and ranks once.
 
     Whatever the function raises goes on to the caller.
     """
-    watcher = _Watcher()
+    watcher = _Watcher("meta")
     with torch.no_grad(), watcher:
         function(*args, **kwargs)
     return _unique(watcher.seen)
@@ -274,4 +295,4 @@ def details_of(signature: Signature) -> Details:
 
 def syncs(op: str) -> bool:
     """Say whether the host waits for the device after this operator."""
-    return op.partition(".")[0] in HOST_SYNCS
+    return op in HOST_SYNCS or op.partition(".")[0] in HOST_SYNCS

@@ -38,6 +38,9 @@ _BAD_VALUES = re.compile(r"out of (range|bounds)|index \d+ is out|must be (withi
 _GIVES_VALUES_BACK = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero"})
 """Where nothing counts waits, an operator below a composite that gives a value or a size to the host is one."""
 
+_EXPLICIT = "default backend kernel"
+"""What torch's table calls a composite kernel that is the same for all devices, and may call a library itself."""
+
 _PLUMBING = frozenset(
     "clone copy_ to _to_copy _copy_from _copy_from_and_resize _local_scalar_dense item alias as_strided as_strided_ detach empty empty_like empty_strided expand expand_as _reshape_alias reshape resize_ "
     "select slice squeeze squeeze_ t transpose unsqueeze view narrow permute contiguous resolve_conj resolve_neg "
@@ -71,6 +74,8 @@ class _Seen:
     fallbacks: list[str] = field(default_factory=list)
     waits: bool = False
     depth: int = 0
+    began: bool = False
+    """The call was made, and not refused before for a tensor that the device does not hold."""
 
 
 class _Forward(nn.Module):
@@ -84,7 +89,7 @@ def observe(signature: Signature, device: torch.device) -> Observed:
     """Run one call on a device that is open, with values that are valid for it, and say what it did."""
     seen = _Seen()
     found = _observe(signature, device, seen)
-    if device.type != "sim" or found.verdict == "not_run":
+    if device.type != "sim" or not seen.began or found.verdict == "not_run":
         return found
     own = _kernel_in_table(signature.op, device) == "kernel"
     return replace(found, as_torch=own == (signature.op in seen.entered))
@@ -100,6 +105,7 @@ def _observe(signature: Signature, device: torch.device, seen: _Seen) -> Observe
     except RUN_ERRORS as error:
         # The device does not even hold what the call takes.
         return Observed(verdict="missing", reason=_first_line(error))
+    seen.began = True
     watch = _watch_sim if device.type == "sim" else _watch_profiler
     try:
         with torch.no_grad(), watch(seen, device):
@@ -107,6 +113,8 @@ def _observe(signature: Signature, device: torch.device, seen: _Seen) -> Observe
             if device.type != "sim":
                 synchronize(device)
     except RUN_ERRORS as error:
+        if device.type == "sim" and _cpu_says_the_same(op, given, error):
+            return Observed(verdict="not_run", reason=f"the CPU refuses these values too: {_first_line(error)}")
         return _of_error(signature.op, seen, error)
     elsewhere = next((one.device for one in tensors_in(result) if one.device.type != device.type), None)
     if elsewhere is not None:
@@ -140,6 +148,18 @@ def _of_error(op: str, seen: _Seen, error: BaseException) -> Observed:
     leaf = named.group(1) if named else seen.refused or op
     verdict: Verdict = "missing" if same_operator(leaf, op) else "leaf_missing"
     return Observed(verdict=verdict, reason=f"{leaf}: {text}", below=frozenset({leaf}), waits=seen.waits)
+
+
+def _cpu_says_the_same(op: Any, given: Any, error: BaseException) -> bool:
+    """Say whether a borrowed kernel has complained of values that are not valid, and not of what it lacks."""
+    if isinstance(error, NotImplementedError):
+        return False
+    try:
+        with torch.no_grad():
+            op(*given[0], **given[1])
+    except RUN_ERRORS as again:
+        return _first_line(again) == _first_line(error)
+    return False
 
 
 def _of_sim(op: str, seen: _Seen) -> Observed:
@@ -218,10 +238,9 @@ def _watch_profiler(seen: _Seen, device: torch.device) -> Iterator[None]:
             if cuda:
                 torch.cuda.set_sync_debug_mode(before)
     events = _operators(profile)
-    names = [name for _, name in events]
     seen.entered = list(_entered(events, device))
-    waits = [str(one.message) for one in said if "synchroniz" in str(one.message)]
-    seen.waits = bool(waits) if cuda else any(name.partition(".")[0] in _GIVES_VALUES_BACK for name in names[1:])
+    waits = any("synchroniz" in str(one.message) for one in said)
+    seen.waits = waits if cuda else any(name.partition(".")[0] in _GIVES_VALUES_BACK for _, name in events[1:])
 
 
 def _operators(profile: Any) -> list[tuple[int, str]]:
@@ -243,18 +262,23 @@ def _operators(profile: Any) -> list[tuple[int, str]]:
 def _entered(events: list[tuple[int, str]], device: torch.device) -> Iterator[str]:
     """Yield the kernels of the device, and not what runs within one of them.
 
-    A composite below which nothing runs but allocation, views and copies does its work itself.
+    An explicit composite below which nothing runs but allocation, views and copies does its work itself; an implicit
+    one cannot, it only calls.
     """
     within: int | None = None
     for place, (depth, name) in enumerate(events):
         if within is not None and depth > within:
             continue
-        below = itertools.takewhile(lambda one: one[0] > depth, events[place + 1 :])  # noqa: B023 - used at once
-        itself = not without_plumbing({one for _, one in below})
-        found = _kernel_in_table(name, device) == "kernel" or itself
+        table = _kernel_in_table(name, device)
+        found = table == "kernel" or (table == _EXPLICIT and not _computes_below(events[place + 1 :], depth))
         within = depth if found else None
         if found:
             yield name
+
+
+def _computes_below(later: list[tuple[int, str]], depth: int) -> bool:
+    below = itertools.takewhile(lambda one: one[0] > depth, later)
+    return bool(without_plumbing({name for _, name in below}))
 
 
 def _of_table(op: str, seen: _Seen, table: str) -> Observed:

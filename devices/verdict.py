@@ -101,6 +101,9 @@ def _without_kernel(
         return _without_composite(profile, signature, support)
     why = "" if text not in above and len(above) < MAX_DEPTH else "it calls itself"
     why = why or (f"it stopped while it was watched: {expansion.failure}" if expansion.failure else "")
+    if not why and wait_of(signature) in profile.forward_refuses:
+        reason = f"{support.reason}; its composite kernel waits for the host, which {profile.name} refuses in forward"
+        return Classified(verdict="leaf_missing", reason=reason, evidence=support.evidence)
     if why:
         reason = f"{support.reason}; torch has a composite kernel, but what that calls is not known: {why}"
         return Classified(verdict="unknown", reason=reason, evidence=support.evidence)
@@ -162,19 +165,18 @@ def _of_leaves(signature: Signature, computing: list[Leaf], leaves: tuple[Leaf, 
     """Say what a composite comes to. The first call below it that cannot run ends it, and no later one matters."""
     alone = computing[0] if len(computing) == 1 and _is_out_form(signature, computing[0]) else None
     ends = next((leaf for leaf in leaves if leaf.verdict in GAP_VERDICTS and leaf.verdict != "cpu_fallback"), None)
-    if ends is not None and alone is not None:
-        # An out wrapper without its out form is the operator itself missing, not a part of it.
-        return ends.verdict or "missing", f"below it {ends.op}: {ends.reason}"
     if ends is not None:
-        verdict: Verdict = ends.verdict if ends.verdict in ("crashes", "unknown") else "leaf_missing"
+        # In another form, into `out` or in place, it is the operator itself that is missing, not a part of it.
+        part: Verdict = "missing" if _same(signature, ends) else "leaf_missing"
         names = ", ".join(dict.fromkeys(leaf.op for leaf in leaves if leaf.verdict in GAP_VERDICTS))
-        return verdict, f"below it {names}: {ends.reason}"
+        return ends.verdict if ends.verdict in ("crashes", "unknown") else part, f"below it {names}: {ends.reason}"
     fallen = [leaf.op for leaf in leaves if leaf.verdict == "cpu_fallback"]
     if fallen:
         return "cpu_fallback", f"its composite kernel runs, with {', '.join(dict.fromkeys(fallen))} on the CPU"
     if alone is not None:
         return "out_wrapper", f"it allocates, then calls {alone.op}"
-    waits = [leaf.op for leaf in leaves if leaf.host_sync]
+    own = (signature.op,) if wait_of(signature) else ()  # on meta some leave out what they read
+    waits = [*own, *(leaf.op for leaf in leaves if leaf.host_sync)]
     if waits:
         places = ", ".join(dict.fromkeys(waits))
         return "decomposes_with_sync", f"its composite kernel runs, but waits for the host in {places}"
@@ -184,5 +186,8 @@ def _of_leaves(signature: Signature, computing: list[Leaf], leaves: tuple[Leaf, 
 
 def _is_out_form(signature: Signature, leaf: Leaf) -> bool:
     """Say whether a leaf is the same operator, writing into what the wrapper allocates."""
-    same = leaf.op.partition(".")[0] == signature.op.partition(".")[0].removesuffix("_")
-    return same and (writes_out(leaf.op) or leaf.verdict == "out_wrapper")
+    return _same(signature, leaf) and (writes_out(leaf.op) or leaf.verdict == "out_wrapper")
+
+
+def _same(signature: Signature, leaf: Leaf) -> bool:
+    return leaf.op.partition(".")[0].removesuffix("_") == signature.op.partition(".")[0].removesuffix("_")
