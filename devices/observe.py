@@ -41,11 +41,13 @@ _GIVES_VALUES_BACK = frozenset({"aten::item", "aten::_local_scalar_dense", "aten
 _EXPLICIT = "default backend kernel"
 """What torch's table calls a composite kernel that is the same for all devices, and may call a library itself."""
 
-_PLUMBING = frozenset(
-    "clone copy_ to _to_copy _copy_from _copy_from_and_resize _local_scalar_dense item alias as_strided as_strided_ detach empty empty_like empty_strided expand expand_as _reshape_alias reshape resize_ "
-    "select slice squeeze squeeze_ t transpose unsqueeze view narrow permute contiguous resolve_conj resolve_neg "
-    "result_type split split_with_sizes unbind _unsafe_view new_empty new_empty_strided unfold view_as".split()
-)
+_PLUMBING_NAMES = """
+alias as_strided as_strided_ clone contiguous copy_ _copy_from _copy_from_and_resize detach empty empty_like
+empty_strided expand expand_as item _local_scalar_dense narrow new_empty new_empty_strided permute _reshape_alias
+reshape resize_ resolve_conj resolve_neg result_type select slice split split_with_sizes squeeze squeeze_ t to _to_copy
+transpose unbind unfold _unsafe_view unsqueeze view view_as
+"""
+_PLUMBING = frozenset(_PLUMBING_NAMES.split())
 """Allocation, views and copies: which of them a composite takes is nobody's business, and no device lacks them. A value
 that goes to the host is seen as a wait."""
 
