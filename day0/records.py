@@ -316,6 +316,10 @@ class Leaf(Record):
     supported: bool
     reason: str
     host_sync: bool = False
+    verdict: Verdict | None = None
+    """What the device does with it; None in records from before this was said."""
+    call: str = ""
+    """Dtype and rank of each tensor, then dtype arguments: `float32[2] int64[1]`."""
 
 
 Effort = Literal[

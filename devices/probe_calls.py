@@ -19,7 +19,7 @@ from day0.records import ListValue, Signature, TensorValue, Value
 from day0.reference_ops.load import load_operators
 from day0.reference_ops.signatures import dtype_name, materialise, resolve, tensor_values, tensors_in
 
-__all__ = ["holds_dtype", "try_call"]
+__all__ = ["RUN_ERRORS", "fill_arguments", "holds_dtype", "moved_to", "try_call"]
 
 RUN_ERRORS: tuple[type[BaseException], ...] = (*USER_ERRORS, Day0Error)
 """What torch, a kernel or a contract raises for one call."""
@@ -48,7 +48,7 @@ def try_call(signature: Signature, device: torch.device, *, max_bytes: int) -> T
     if size > max_bytes:
         return Tried(status="skipped", reason=f"its tensors take {size >> 20:,} MiB, more than {max_bytes >> 20:,}")
     try:
-        op, given = resolve(signature.op), _fill(signature)
+        op, given = resolve(signature.op), fill_arguments(signature)
     except RUN_ERRORS as error:
         return Tried(status="skipped", reason=_first_line(error))
     expected = _reference(signature, op, given)
@@ -56,7 +56,7 @@ def try_call(signature: Signature, device: torch.device, *, max_bytes: int) -> T
         return Tried(status="skipped", reason=f"the CPU refuses it too, so there is nothing to compare: {expected}")
     try:
         with torch.no_grad():
-            got = _results(op, _moved(given, device))
+            got = _results(op, moved_to(given, device))
             synchronize(device)
             back = [tensor.cpu() for tensor in got]
     except torch.OutOfMemoryError as error:
@@ -136,7 +136,7 @@ def _elements(value: TensorValue) -> int:
     return count
 
 
-def _fill(signature: Signature) -> Arguments:
+def fill_arguments(signature: Signature) -> Arguments:
     """Make arguments on the CPU: random floats, integers from the traced range, else ones that are always valid."""
     args, kwargs = materialise(signature, "cpu")
     generator = torch.Generator().manual_seed(0)
@@ -184,7 +184,7 @@ def _base(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.as_strided((tensor.untyped_storage().nbytes() // tensor.element_size(),), (1,), 0)
 
 
-def _moved(given: Arguments, device: torch.device) -> Arguments:
+def moved_to(given: Arguments, device: torch.device) -> Arguments:
     """Copy the arguments to a device with their strides, offsets and shared storage kept."""
     storages: dict[tuple[int, torch.dtype], torch.Tensor] = {}
 
@@ -204,7 +204,7 @@ def _moved(given: Arguments, device: torch.device) -> Arguments:
 def _reference(signature: Signature, op: Any, given: Arguments) -> list[torch.Tensor] | str:
     """Run the call on the CPU: the contract's reference, torch's kernel, or that one in float64; else say why not."""
     contract = load_operators().get(signature.op.partition(".")[0])
-    own = _moved(given, torch.device("cpu"))
+    own = moved_to(given, torch.device("cpu"))
     try:
         with torch.no_grad():
             if contract is None:

@@ -9,12 +9,14 @@ import torch
 from torch.nn.modules import module as torch_modules
 from torch.utils.hooks import RemovableHandle
 
-from day0.devices.leaves import HOST_SYNCS
+from day0.devices.leaves import MASKED, syncs
 from day0.devices.sim.state import STATE
 
-__all__ = ["has_mask", "refuse_in_forward", "refuse_sync_in_forward", "watch_forward"]
+__all__ = ["refuse_in_forward", "refuse_wait_in_forward", "wait_for", "watch_forward"]
 
 _READS = frozenset({"aten::_local_scalar_dense", "aten::equal", "aten::is_nonzero"})
+_READ_NUMBERS = frozenset({"aten::masked_fill_.Tensor", "aten::index_fill_.int_Tensor"})
+"""Overloads that read the tensor that is to be filled in."""
 _WAYS_OUT = {
     "item": "a value is read back to the host, which has to wait for it; keep it on the device as a tensor of one "
     "element, or read it after the model",
@@ -65,17 +67,22 @@ def refuse_in_forward(kind: str) -> None:
         )
 
 
-def refuse_sync_in_forward(base: str, args: tuple[Any, ...]) -> None:
+def wait_for(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Say for what the host waits after a kernel: `item`, a value; `nonzero`, a size; or nothing."""
+    base = name.partition(".")[0]
+    if base in _READS or name in _READ_NUMBERS:
+        return "item"
+    counted = name == "aten::repeat_interleave.Tensor" and kwargs.get("output_size") is None
+    return "nonzero" if counted or syncs(name) or (base in MASKED and _has_mask(args)) else ""
+
+
+def refuse_wait_in_forward(kind: str) -> None:
     """Refuse an operator whose value or size goes back to the host, as `.item()` or as `nonzero`."""
-    if not _RUNNING.names:
-        return
-    if base in _READS:
-        refuse_in_forward("item")
-    elif base in HOST_SYNCS or (base in ("aten::index", "aten::index_put_") and has_mask(args)):
-        refuse_in_forward("nonzero")
+    if kind and _RUNNING.names:
+        refuse_in_forward(kind)
 
 
-def has_mask(args: tuple[Any, ...]) -> bool:
+def _has_mask(args: tuple[Any, ...]) -> bool:
     """Say whether an index is a mask of truth values: the number of its hits is then a size."""
     indices = args[1] if len(args) > 1 and isinstance(args[1], (list, tuple)) else ()
     return any(isinstance(one, torch.Tensor) and one.dtype in (torch.bool, torch.uint8) for one in indices)

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from day0.devices.leaves import HOST_SYNCS, is_metadata_view
+from day0.devices.leaves import is_metadata_view
 from day0.devices.profile import DeviceProfile
 from day0.devices.sim.arithmetic import flush_subnormals, flushes, multiply_like
 from day0.devices.sim.cost import is_free, spend
-from day0.devices.sim.forward import has_mask, refuse_sync_in_forward
+from day0.devices.sim.forward import refuse_wait_in_forward, wait_for
 from day0.devices.sim.own import CLOSED_COMPOSITES, OWN_KERNELS
 from day0.devices.sim.random import draw, is_random
 from day0.devices.sim.refuse import refuse_index, refuse_lacks, refuse_mixed_devices, refuse_size
@@ -25,9 +25,6 @@ from day0.devices.sim.wrap import count_transfer, place_of, wrap
 from day0.reference_ops.signatures import resolve, tensors_in
 
 __all__ = ["make_kernels", "register_kernels", "run_on_cpu"]
-
-_MASKED = frozenset({"aten::index", "aten::index_put_"})
-"""Operators that wait for the host where they are given a mask."""
 
 Kernel = Callable[..., Any]
 
@@ -60,8 +57,6 @@ def _granted(profile: DeviceProfile) -> Iterator[str]:
 def _kernel_for(func: Any, profile: DeviceProfile) -> Kernel:
     """Make the device's kernel of one overload: refuse like a device, compute on the CPU, wrap like a device."""
     name = func.name()
-    base = name.partition(".")[0]
-    syncs = base in HOST_SYNCS
     costs = not is_free(func)
     comes_alone = any(argument.name == "device" for argument in func._schema.arguments)
     compute = OWN_KERNELS.get(name) or _borrowed(func, profile)
@@ -75,9 +70,9 @@ def _kernel_for(func: Any, profile: DeviceProfile) -> Kernel:
         refuse_index(args, kwargs)
         refuse_lacks(func, args, kwargs)
         refuse_size(name, args, kwargs)
-        refuse_sync_in_forward(base, args)
-        if syncs or (base in _MASKED and has_mask(args)):
-            STATE.counters.host_syncs += 1
+        wait = wait_for(name, args, kwargs)
+        refuse_wait_in_forward(wait)
+        STATE.counters.host_syncs += bool(wait)
         result = compute(*args, **kwargs)
         if costs:
             spend(func, args, kwargs, result)
