@@ -88,8 +88,13 @@ def _run(spec: ModelSpec, phases: tuple[Phase, ...], mode: Mode, progress: Progr
 
 
 def _run_phase(spec: ModelSpec, model: nn.Module, phase: Phase, recorder: Recorder, device: str) -> None:
-    ids_BS = token_ids(spec, phase.batch, phase.context + phase.tokens, seed=0).to(device)
     try:
+        if phase.prepare is not None:
+            call = phase.prepare(model, device)
+            with recorder:
+                call()
+            return
+        ids_BS = token_ids(spec, phase.batch, phase.context + phase.tokens, seed=0).to(device)
         cache = None
         with recorder:
             if phase.context:
