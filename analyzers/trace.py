@@ -146,6 +146,7 @@ def _trace(spec: ModelSpec, phases: tuple[Phase, ...], attempt: _Attempt, mode: 
             class_name=spec.class_name,
             parameters=sum(value.numel() for value in parameters),
             parameter_bytes=sum(value.numel() * value.element_size() for value in weights),
+            weights=spec.weights() if mode == "real" else "",
             fingerprint=spec.fingerprint,
         ),
         mode=mode,

@@ -159,7 +159,7 @@ def _guarded(plan: ModelPlan, what: str, hint: str) -> Iterator[None]:
             yield
     except Day0Error:
         raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
+    except (Exception, SystemExit) as error:
         text = f"{type(error).__name__}: {error}".strip().removesuffix(":")
         raise Day0Error(plan.source, f"{what}: {text}", facts=_line_of(error), hint=hint) from error
     finally:
@@ -262,7 +262,7 @@ def _spec(plan: ModelPlan, own: OwnModel, maker: _Maker, code: str) -> ModelSpec
         sparse_top_k=getattr(config, "index_topk", None),
         max_positions=getattr(config, "max_position_embeddings", None),
         build=functools.partial(_build, plan, maker),
-        notes=("weights are the factory's",),
+        weights=lambda: "as the factory made them",
         trained=True,
     )
     return replace(spec, phases=tuple(_phase(plan, maker, name) for name in own.inputs))

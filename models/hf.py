@@ -13,6 +13,7 @@ from torch import nn
 
 from day0.errors import USER_ERRORS, Day0Error, near_names
 from day0.hashing import hash_json
+from day0.models.hf_weights import FolderWeights, folder_weights
 from day0.models.spec import ModelSpec
 from day0.playbook import ModelPlan
 from day0.reference_ops.signatures import dtype_of
@@ -40,21 +41,33 @@ def open_hf(plan: ModelPlan) -> ModelSpec:
     document = json.loads(config.to_json_string(use_diff=False))
     document.pop("transformers_version", None)
 
+    weights = folder_weights(Path(name)) if Path(name).is_dir() and name not in transformers.CONFIG_MAPPING else None
+
     def build(device: str) -> nn.Module:
-        return _build(auto, config, dtype, device, plan)
+        if device == "meta" or weights is None or not weights.there:
+            return _build(auto, config, dtype, device, plan)
+        empty = _build(auto, config, dtype, "meta", plan)
+        return weights.load(empty, config, dtype, plan.source).to(device)
+
+    loads = weights is not None and weights.there
 
     return ModelSpec(
         source=plan.source,
         overrides={key: json.dumps(value) for key, value in sorted(plan.set.items())},
         dtype=dtype,
         class_name=class_name,
-        fingerprint=hash_json({"config": document, "dtype": plan.dtype, "seed": plan.seed}),
+        fingerprint=hash_json({"config": document, "dtype": plan.dtype, **_of_weights(weights, plan)}),
         vocab_size=int(text.vocab_size),
         sparse_top_k=_optional_int(text, "index_topk"),
         max_positions=_optional_int(text, "max_position_embeddings"),
         build=build,
-        notes=("weights are random, drawn from the seed",),
+        trained=loads,
+        weights=weights.text if loads and weights is not None else lambda: f"random, seed {plan.seed}",
     )
+
+
+def _of_weights(weights: FolderWeights | None, plan: ModelPlan) -> dict[str, object]:
+    return {"weights": weights.fingerprint()} if weights is not None and weights.there else {"seed": plan.seed}
 
 
 def _import_transformers() -> ModuleType:

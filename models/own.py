@@ -97,7 +97,7 @@ def _made(entry: Callable[..., object], device: str, where: str) -> object:
         torch.manual_seed(0)  # so that two traces see the same values
         try:
             return entry(device)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
+        except (Exception, SystemExit) as error:
             what = f"making the inputs fails: {type(error).__name__}: {error}"
             raise Day0Error(where, what, hint="the function is called with the device as text") from error
 

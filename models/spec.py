@@ -44,6 +44,8 @@ class ModelSpec:
     max_positions: int | None
     build: Callable[[str], nn.Module]
     notes: tuple[str, ...] = ()
+    weights: Callable[[], str] = lambda: ""
+    """Says, after `build`, which weights it made: loaded from where, or random from which seed."""
     trained: bool = False
     """True where `build` loads the model's own weights: then the values in a real trace mean something."""
     phases: tuple[OwnPhase, ...] = ()
