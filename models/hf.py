@@ -14,6 +14,7 @@ from torch import nn
 from day0.errors import USER_ERRORS, Day0Error, near_names
 from day0.hashing import hash_json
 from day0.models.hf_weights import FolderWeights, folder_weights
+from day0.models.memory import module_bytes, refuse_too_large
 from day0.models.spec import ModelSpec
 from day0.playbook import ModelPlan
 from day0.reference_ops.signatures import dtype_of
@@ -44,9 +45,12 @@ def open_hf(plan: ModelPlan) -> ModelSpec:
     weights = folder_weights(Path(name)) if Path(name).is_dir() and name not in transformers.CONFIG_MAPPING else None
 
     def build(device: str) -> nn.Module:
-        if device == "meta" or weights is None or not weights.there:
-            return _build(auto, config, dtype, device, plan)
         empty = _build(auto, config, dtype, "meta", plan)
+        if device == "meta":
+            return empty
+        if weights is None or not weights.there:
+            refuse_too_large(module_bytes(empty), plan.source)
+            return _build(auto, config, dtype, device, plan)
         return weights.load(empty, config, dtype, plan.source).to(device)
 
     loads = weights is not None and weights.there
@@ -87,6 +91,9 @@ def _import_transformers() -> ModuleType:
 
 def _config(transformers: ModuleType, name: str, plan: ModelPlan) -> Any:
     known = tuple(transformers.CONFIG_MAPPING.keys())
+    if name in known and (Path(name) / "config.json").is_file():
+        what = f"'{name}' is a model type, and there is a checkpoint folder of that name here"
+        raise Day0Error(plan.source, what, hint=f"write hf:./{name} for the folder; for the type, run day0 elsewhere")
     if name in known:
         default, make = transformers.AutoConfig.for_model(name), transformers.CONFIG_MAPPING[name]
         return _overridden(default, {}, make, plan)

@@ -45,7 +45,7 @@ class FolderWeights:
         if self.checkpoint is None:
             return ""
         files = len(self.checkpoint.files)
-        size = f"{self.checkpoint.bytes / 2**30:,.2f} GiB"
+        size = _size(self.checkpoint.bytes)
         said = f"loaded from {files} file{'s' * (files != 1)}, {size}"
         return said + (f"; {len(self.unused)} tensors unused: {_some(self.unused)}" if self.unused else "")
 
@@ -146,6 +146,10 @@ def _refuse_gaps(folder: Path, info: dict[str, Any]) -> None:
         facts=tuple(facts),
         hint="take config.json and weights from one checkpoint; --set can change sizes that the weights have",
     )
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:,.2f} GiB" if count >= 2**30 else f"{count / 2**20:,.2f} MiB"
 
 
 def _some(names: list[str], most: int = 3) -> str:

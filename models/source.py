@@ -10,7 +10,7 @@ __all__ = ["open_model"]
 
 
 def open_model(plan: ModelPlan) -> ModelSpec:
-    """Open `toy`, `toy:<variant>`, `hf:<model_type or folder>` or `py:<module>:<factory>`.
+    """Open `toy`, `toy:<variant>`, `hf:<model_type or folder>`, `py:<module or file>:<factory>` or `export:<file>`.
 
     Raises Day0Error for a source of another form, and what the sources themselves raise.
     """
@@ -27,8 +27,13 @@ def open_model(plan: ModelPlan) -> ModelSpec:
         from day0.models.factory import open_factory
 
         return open_factory(plan)
+    if kind == "export" and rest:
+        from day0.models.exported import open_export
+
+        return open_export(plan)
     raise Day0Error(
         "model source",
         f"'{plan.source}' is of no known form",
-        hint="use `toy`, `toy:glm-5`, `hf:deepseek_v32`, `hf:path/to/folder` or `py:my_module:make_model`",
+        hint="use `toy`, `toy:glm-5`, `hf:deepseek_v32`, `hf:path/to/folder`, `py:my_module:make_model`, "
+        "`py:path/to/file.py:make_model` or `export:program.pt2`",
     )
