@@ -71,7 +71,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 @app.command()
 def trace(
-    model: Annotated[str, typer.Argument(help="toy, hf:<model_type>, hf:<folder> or py:<module>:<factory>.")],
+    model: Annotated[str, typer.Argument(help="toy, hf:<type or folder>, py:<module or file>:<factory> or export:<file.pt2>.")],
     run: Run = DEFAULT_RUN,
     set_: Set = None,
     dtype: Annotated[str, typer.Option(help="Dtype of the weights.")] = "bfloat16",
@@ -87,6 +87,10 @@ def trace(
     """Record which operators a model calls, with which shapes, in which phase.
 
     Example: day0 trace hf:deepseek_v32 --run runs/v32
+
+    A checkpoint with its own weights: day0 trace hf:path/to/folder --mode real --run runs/mine
+
+    A model of your own: day0 trace py:my_models.py:make_block --set dim=128 --run runs/block
     """
     _call(
         "trace",

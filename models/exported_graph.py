@@ -109,7 +109,7 @@ def run_graph(run: Run, graph: Mapping[str, Any], values: dict[str, Any]) -> lis
         args, kwargs = _arguments(run, node, values)
         function = _function(run, node["target"])
         path, kind = _module_of(node)
-        call = _at_its_line(node, lambda f=function, a=args, k=kwargs: f(*a, **k))
+        call = _at_its_line(node, function, args, kwargs)
         result = run.place(path)(call) if kind else call()
         _keep(run, node, result, values)
     return [_argument(run, one, values) for one in graph["outputs"]]
@@ -269,18 +269,24 @@ def module_paths(graph: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 yield parts[1].partition("@")[0], parts[2].rpartition(".")[2]
 
 
-def _at_its_line(node: Mapping[str, Any], call: Callable[[], Any]) -> Callable[[], Any]:
-    """Return a function whose frame says file and line of the model's own code, for the trace to show."""
+def _at_its_line(
+    node: Mapping[str, Any], function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
+) -> Callable[[], Any]:
+    """Return the call in a frame that says file and line of the model's own code, for the trace to show."""
     found = [
         one for one in _FILE.findall(str(node.get("metadata", {}).get("stack_trace", ""))) if "torch/" not in one[0]
     ]
     if not found:
-        return call
+        return lambda: function(*args, **kwargs)
     name, line = found[-1]
-    code = _pass_on.__code__.replace(co_filename=name, co_firstlineno=max(1, int(line) - 1))
+    # Relative, so that nobody opens what a file names.
+    name = (
+        "site-packages/" + name.rpartition("site-packages/")[2] if "site-packages/" in name else "/".join(name.split("/")[-2:])
+    )
+    code = _call.__code__.replace(co_filename=name.lstrip("/"), co_firstlineno=max(1, int(line) - 1))
     here = FunctionType(code, {"__builtins__": {}}, "exported")
-    return lambda: here(call)
+    return lambda: here(function, args, kwargs)
 
 
-def _pass_on(call: Callable[[], Any]) -> Any:
-    return call()
+def _call(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return function(*args, **kwargs)
