@@ -71,7 +71,9 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 @app.command()
 def trace(
-    model: Annotated[str, typer.Argument(help="toy, hf:<type or folder>, py:<module or file>:<factory> or export:<file.pt2>.")],
+    model: Annotated[
+        str, typer.Argument(help="toy, hf:<type or folder>, py:<module or file>:<factory> or export:<file.pt2>.")
+    ],
     run: Run = DEFAULT_RUN,
     set_: Set = None,
     dtype: Annotated[str, typer.Option(help="Dtype of the weights.")] = "bfloat16",

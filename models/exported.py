@@ -112,19 +112,21 @@ def _root(archive: Archive) -> Place:
 def _empty(kind: str) -> Place:
     """Return an empty module of a class of that name, which the file says and nobody can trust."""
     fine = kind.isidentifier() and not keyword.iskeyword(kind) and len(kind) <= 100
-    return type(kind if fine else "Module", (Place,), {})()
+    made: Place = type(kind if fine else "Module", (Place,), {})()
+    return made
 
 
 def _place(root: Place, path: str, kinds: Mapping[str, str] | None = None) -> Place:
     """Find the module of a path, and make it and those above it where they are missing."""
-    module, so_far = root, ""
+    module: Place = root
+    so_far = ""
     for part in path.split(".") if path else ():
         so_far = f"{so_far}.{part}" if so_far else part
         below = module._modules.get(part)
-        if below is None:
+        if not isinstance(below, Place):
             below = _empty((kinds or {}).get(so_far, "Module"))
             module.add_module(part, below)
-        module = below  # type: ignore[assignment]  # only Places are added
+        module = below
     return module
 
 

@@ -214,4 +214,5 @@ def _ints(values: Any) -> tuple[int, ...] | None:
     if not isinstance(values, list):
         return None
     found = [one.get("as_int") if isinstance(one, dict) else None for one in values]
-    return tuple(found) if all(type(one) is int and 0 <= one < 1 << 62 for one in found) else None
+    whole = [one for one in found if type(one) is int and 0 <= one < 1 << 62]
+    return tuple(whole) if len(whole) == len(found) else None

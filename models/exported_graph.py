@@ -243,6 +243,8 @@ def _keep(run: Run, node: Mapping[str, Any], result: Any, values: dict[str, Any]
                 if name:
                     values[name] = item
         elif kind in ("as_sym_int", "as_sym_bool", "as_sym_float") and "as_name" in names:
+            if isinstance(value, int) and abs(value) >= 1 << 63:  # or a few nodes make a number as large as memory
+                raise Day0Error(run.where, "it computes a size beyond 2^63", hint="give smaller sizes with --set")
             values[names["as_name"]] = value
 
 
@@ -281,7 +283,9 @@ def _at_its_line(
     name, line = found[-1]
     # Relative, so that nobody opens what a file names.
     name = (
-        "site-packages/" + name.rpartition("site-packages/")[2] if "site-packages/" in name else "/".join(name.split("/")[-2:])
+        "site-packages/" + name.rpartition("site-packages/")[2]
+        if "site-packages/" in name
+        else "/".join(name.split("/")[-2:])
     )
     code = _call.__code__.replace(co_filename=name.lstrip("/"), co_firstlineno=max(1, int(line) - 1))
     here = FunctionType(code, {"__builtins__": {}}, "exported")

@@ -99,7 +99,7 @@ def size_of(where: str, size: Any, values: Mapping[str, int]) -> int:
     text = str(expression.get("expr_str")) if isinstance(expression, dict) else str(size)
     try:
         found = _value(_parsed(text), values)
-    except (ValueError, ArithmeticError, RecursionError) as error:
+    except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
         raise Day0Error(where, f"the size {text[:100]!r} is no arithmetic: {error}", hint="save it again") from None
     if not 0 <= found < 1 << 62:
         raise Day0Error(where, f"the size {text[:100]!r} is {found}", hint="give other values with --set")
@@ -142,7 +142,10 @@ def _value(node: ast.expr, values: Mapping[str, int]) -> int:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -_value(node.operand, values)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _ARITHMETIC:
-        return _ARITHMETIC[node.func.id](*(_value(one, values) for one in node.args))
+        found = _ARITHMETIC[node.func.id](*(_value(one, values) for one in node.args))
+        if abs(found) >= 1 << 62:
+            raise ValueError("it is beyond 2^62")
+        return found
     raise ValueError(f"it has a {type(node).__name__}")
 
 

@@ -119,14 +119,14 @@ def _quiet() -> Iterator[None]:
     from transformers.utils import logging
 
     shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
-    logging.disable_progress_bar()
-    logging.set_verbosity(logging.CRITICAL)
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers annotates most, not this
+    logging.set_verbosity(50)  # critical
     try:
         yield
     finally:
         logging.set_verbosity(level)
         if shown:
-            logging.enable_progress_bar()
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _refuse_gaps(folder: Path, info: dict[str, Any]) -> None:

@@ -55,7 +55,7 @@ def readable_tensors(checkpoint: Checkpoint, quantisation: Mapping[str, Any] | N
             f"its weights are quantised as {method}, which day0 cannot decode; it can: {known}",
             hint="--mode meta needs no weights; or save the checkpoint in bfloat16 and trace that",
         )
-    return _DECODERS[method](checkpoint, quantisation, dtype)
+    return _DECODERS[method](checkpoint, quantisation or {}, dtype)
 
 
 def _method(quantisation: Mapping[str, Any] | None) -> str | None:

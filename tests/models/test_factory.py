@@ -18,7 +18,7 @@ from day0.models.workload import plan_phases
 from day0.playbook import CanaryPlan, ModelPlan, PhasePlan, StagePlan, WorkloadPlan
 from day0.records import Trace
 
-CODE = '''
+CODE = """
 import sys
 import torch
 from torch import nn
@@ -150,7 +150,7 @@ def phase_is_a_number():
     from day0.models.own import OwnModel
 
     return OwnModel(module=nn.Linear(2, 2), inputs={"forward": 3})
-'''
+"""
 
 
 @pytest.fixture
