@@ -18,7 +18,7 @@ from day0.hashing import hash_file, hash_json
 from day0.models.exported_archive import DTYPES, Archive, StoredWeight, as_mapping, read_archive
 from day0.models.exported_graph import Place, Run, module_paths, run_graph
 from day0.models.exported_sizes import Dims, choose_dims, size_of
-from day0.models.memory import refuse_too_large
+from day0.models.memory import has_values, refuse_too_large
 from day0.models.spec import ModelSpec, OwnPhase
 from day0.playbook import ModelPlan
 
@@ -79,17 +79,20 @@ def _damaged(where: str) -> Iterator[None]:
 
 def _built(archive: Archive, device: str) -> nn.Module:
     root = _root(archive)
-    if device != "meta":
+    values = device != "meta" and has_values()
+    if values:
         refuse_too_large(sum(one.bytes for one in archive.weights.values()), str(archive.path))
     for name, weight in archive.weights.items():
         place, _, last = name.rpartition(".")
         module = _place(root, place)
-        tensor = _on_meta(weight) if device == "meta" else archive.read(weight)
+        # Without values whole numbers are still known.
+        empty = device == "meta" or (not values and weight.dtype.is_floating_point)
+        tensor = _on_meta(weight) if empty else archive.read(weight)
         if weight.is_parameter:
             module.register_parameter(last, nn.Parameter(tensor, requires_grad=False))
         else:
             module.register_buffer(last, tensor)
-    return root.to(device).eval()
+    return root.to(device).eval() if values else root.eval()
 
 
 def _on_meta(weight: StoredWeight) -> torch.Tensor:
@@ -232,7 +235,7 @@ def _input(
         raise Day0Error(
             where, f"an input of shape {shape} takes {needed:,} bytes", hint="give smaller sizes with --set"
         )
-    if device == "meta":
+    if device == "meta" or (dtype.is_floating_point and not has_values()):
         return torch.empty(laid, dtype=dtype, device="meta").permute(back)
     refuse_too_large(needed, where)
     if dtype.is_floating_point or dtype.is_complex:

@@ -21,6 +21,7 @@ from torch import nn
 
 from day0.errors import Day0Error, near_names
 from day0.hashing import hash_file, hash_json
+from day0.models.memory import has_values
 from day0.models.own import OwnModel, call_of
 from day0.models.spec import ModelSpec, OwnPhase
 from day0.playbook import ModelPlan
@@ -123,6 +124,16 @@ class _Maker:
 
     call: Callable[[], object]
     plan: ModelPlan
+
+    def on(self, device: str) -> object:
+        """Return what the factory returns for a device; without values, what it returns then."""
+        if device == "meta":
+            return self.on_meta()
+        return self.real if has_values() else self._without_values
+
+    @functools.cached_property
+    def _without_values(self) -> object:
+        return self._made()
 
     def on_meta(self) -> object:
         """Return what the factory returns while new tensors are on meta, or for real where it cannot do that."""
@@ -283,14 +294,15 @@ def _phase(plan: ModelPlan, maker: _Maker, name: str) -> OwnPhase:
 
     def prepare(module: nn.Module, device: str) -> Callable[[], object]:
         # Inputs that were made on meta have no values: elsewhere those of the real call are taken.
-        made = maker.on_meta() if device == "meta" else maker.real
-        return call_of(_read(plan, name, made).inputs[name], where)(module, device)
+        return call_of(_read(plan, name, maker.on(device)).inputs[name], where)(module, device)
 
     return OwnPhase(name=name, reason="inputs of the factory", prepare=prepare)
 
 
 def _build(plan: ModelPlan, maker: _Maker, device: str) -> nn.Module:
-    own = _read(plan, plan.source.rpartition(":")[2], maker.on_meta() if device == "meta" else maker.real)
+    own = _read(plan, plan.source.rpartition(":")[2], maker.on(device))
+    if device != "meta" and not has_values():
+        return own.module.eval() if own.dtype is None else own.module.to(own.dtype).eval()
     with _guarded(plan, f"the model cannot be moved to {device}", "see the module's own `to`"):
         # Each build is its own module, or a device run would move the reference too.
         module = copy.deepcopy(own.module)

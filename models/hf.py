@@ -13,8 +13,6 @@ from torch import nn
 
 from day0.errors import USER_ERRORS, Day0Error, near_names
 from day0.hashing import hash_json
-from day0.models.hf_weights import FolderWeights, folder_weights
-from day0.models.memory import module_bytes, refuse_too_large
 from day0.models.spec import ModelSpec
 from day0.playbook import ModelPlan
 from day0.reference_ops.signatures import dtype_of
@@ -42,36 +40,21 @@ def open_hf(plan: ModelPlan) -> ModelSpec:
     document = json.loads(config.to_json_string(use_diff=False))
     document.pop("transformers_version", None)
 
-    weights = folder_weights(Path(name)) if Path(name).is_dir() and name not in transformers.CONFIG_MAPPING else None
-
     def build(device: str) -> nn.Module:
-        empty = _build(auto, config, dtype, "meta", plan)
-        if device == "meta":
-            return empty
-        if weights is None or not weights.there:
-            refuse_too_large(module_bytes(empty), plan.source)
-            return _build(auto, config, dtype, device, plan)
-        return weights.load(empty, config, dtype, plan.source).to(device)
-
-    loads = weights is not None and weights.there
+        return _build(auto, config, dtype, device, plan)
 
     return ModelSpec(
         source=plan.source,
         overrides={key: json.dumps(value) for key, value in sorted(plan.set.items())},
         dtype=dtype,
         class_name=class_name,
-        fingerprint=hash_json({"config": document, "dtype": plan.dtype, **_of_weights(weights, plan)}),
+        fingerprint=hash_json({"config": document, "dtype": plan.dtype, "seed": plan.seed}),
         vocab_size=int(text.vocab_size),
         sparse_top_k=_optional_int(text, "index_topk"),
         max_positions=_optional_int(text, "max_position_embeddings"),
         build=build,
-        trained=loads,
-        weights=weights.text if loads and weights is not None else lambda: f"random, seed {plan.seed}",
+        notes=("weights are random, drawn from the seed",),
     )
-
-
-def _of_weights(weights: FolderWeights | None, plan: ModelPlan) -> dict[str, object]:
-    return {"weights": weights.fingerprint()} if weights is not None and weights.there else {"seed": plan.seed}
 
 
 def _import_transformers() -> ModuleType:
@@ -91,9 +74,6 @@ def _import_transformers() -> ModuleType:
 
 def _config(transformers: ModuleType, name: str, plan: ModelPlan) -> Any:
     known = tuple(transformers.CONFIG_MAPPING.keys())
-    if name in known and (Path(name) / "config.json").is_file():
-        what = f"'{name}' is a model type, and there is a checkpoint folder of that name here"
-        raise Day0Error(plan.source, what, hint=f"write hf:./{name} for the folder; for the type, run day0 elsewhere")
     if name in known:
         default, make = transformers.AutoConfig.for_model(name), transformers.CONFIG_MAPPING[name]
         return _overridden(default, {}, make, plan)

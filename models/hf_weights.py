@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,51 @@ import torch
 from torch import nn
 
 from day0.errors import USER_ERRORS, Day0Error
+from day0.hashing import hash_json
 from day0.models.checkpoint import Checkpoint, find_checkpoint
-from day0.models.memory import module_bytes, refuse_too_large
+from day0.models.memory import has_values, module_bytes, refuse_too_large
 from day0.models.quantised import readable_tensors
+from day0.models.spec import ModelSpec
+from day0.playbook import ModelPlan
 
-__all__ = ["FolderWeights", "folder_weights"]
+__all__ = ["refuse_two_meanings", "with_weights"]
+
+
+def refuse_two_meanings(plan: ModelPlan) -> None:
+    """Raise Day0Error for a name that is a model type and a checkpoint folder too: the wrong one would be traced."""
+    name = plan.source.removeprefix("hf:")
+    if "/" in name or not (Path(name) / "config.json").is_file():
+        return
+    import transformers
+
+    if name in transformers.CONFIG_MAPPING:
+        what = f"'{name}' is a model type, and there is a checkpoint folder of that name here"
+        raise Day0Error(plan.source, what, hint=f"write hf:./{name} for the folder; for the type, run day0 elsewhere")
+
+
+def with_weights(spec: ModelSpec, plan: ModelPlan) -> ModelSpec:
+    """Let `build` load the weights of the folder that a source names, if it names one and it has any."""
+    folder = Path(plan.source.removeprefix("hf:"))
+    found = _folder_weights(folder) if folder.is_dir() else None
+    if found is None or not found.there:
+        return replace(spec, build=_within_memory(spec), weights=lambda: f"random, seed {plan.seed}")
+
+    def build(device: str) -> nn.Module:
+        if device == "meta" or not has_values():
+            return spec.build(device)
+        return found.load(spec.build("meta"), spec.dtype, plan.source).to(device)
+
+    fingerprint = hash_json([spec.fingerprint, found.fingerprint()])
+    return replace(spec, build=build, fingerprint=fingerprint, weights=found.text, trained=True, notes=())
+
+
+def _within_memory(spec: ModelSpec) -> Callable[[str], nn.Module]:
+    def build(device: str) -> nn.Module:
+        if device != "meta" and has_values():
+            refuse_too_large(module_bytes(spec.build("meta")), spec.source)
+        return spec.build(device)
+
+    return build
 
 
 @dataclass(kw_only=True)
@@ -49,7 +89,7 @@ class FolderWeights:
         said = f"loaded from {files} file{'s' * (files != 1)}, {size}"
         return said + (f"; {len(self.unused)} tensors unused: {_some(self.unused)}" if self.unused else "")
 
-    def load(self, model: nn.Module, config: Any, dtype: torch.dtype, where: str) -> nn.Module:
+    def load(self, model: nn.Module, dtype: torch.dtype, where: str) -> nn.Module:
         """Return a module like `model`, which is on meta, with the weights, on the CPU.
 
         Tensors are read one after the other. Raises Day0Error: the problem of the folder, too little memory, a format
@@ -59,7 +99,7 @@ class FolderWeights:
             raise self.problem
         assert self.checkpoint is not None  # noqa: S101 - asked for by callers only if `there`
         refuse_too_large(module_bytes(model), where)
-        plain = copy.deepcopy(config)
+        plain = copy.deepcopy(model.config)
         quantisation = _quantisation(plain)
         tensors = readable_tensors(self.checkpoint, quantisation, dtype)
         loaded, info = _from_pretrained(type(model), plain, tensors, dtype, self.checkpoint.folder)
@@ -68,7 +108,7 @@ class FolderWeights:
         return loaded
 
 
-def folder_weights(folder: Path) -> FolderWeights:
+def _folder_weights(folder: Path) -> FolderWeights:
     """Look for the weights of a folder. What is wrong with them is kept for when they are needed."""
     try:
         return FolderWeights(folder=folder, checkpoint=find_checkpoint(folder))

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from day0.errors import Day0Error
 
-__all__ = ["module_bytes", "refuse_too_large"]
+__all__ = ["has_values", "module_bytes", "refuse_too_large"]
+
+
+def has_values() -> bool:
+    """Say whether tensors that are made now have memory and values; not while a trace goes without them."""
+    return torch.empty(1).device.type != "meta"
 
 
 def module_bytes(module: nn.Module) -> int:

@@ -21,8 +21,10 @@ def open_model(plan: ModelPlan) -> ModelSpec:
         return open_toy(plan)
     if kind == "hf" and rest:
         from day0.models.hf import open_hf
+        from day0.models.hf_weights import refuse_two_meanings, with_weights
 
-        return open_hf(plan)
+        refuse_two_meanings(plan)
+        return with_weights(open_hf(plan), plan)
     if kind == "py" and rest.strip(":."):
         from day0.models.factory import open_factory
 
