@@ -22,6 +22,7 @@ from day0.models.source import open_model
 from day0.models.spec import ModelSpec
 from day0.models.workload import Phase
 from day0.playbook import ModelPlan
+from day0.records import TraceEntry
 
 transformers = pytest.importorskip("transformers")
 
@@ -133,6 +134,20 @@ def test_a_real_trace_names_its_weights_and_one_on_meta_has_none(llama: Path) ->
     real, meta = (trace_model(spec, (phase,), mode=mode) for mode in ("real", "meta"))
     assert real.model.weights.startswith("loaded from 1 file, 0.")
     assert meta.model.weights == ""
+
+
+@pytest.mark.skipif("stats" not in TraceEntry.model_fields, reason="traces do not record values here")
+def test_values_are_recorded_of_loaded_weights_only(copied: Path) -> None:
+    phase = Phase(name="prefill", batch=1, tokens=4, context=0, reason="test")
+
+    def recorded(mode: str) -> list[dict[str, Any]]:
+        entries = trace_model(_open(copied), (phase,), mode=mode).entries
+        return [entry.model_dump()["stats"] for entry in entries if entry.signature.op == "aten::mm"]
+
+    assert all(stats for stats in recorded("real"))
+    assert not any(recorded("meta"))
+    (copied / "model.safetensors").unlink()
+    assert not any(recorded("real"))
 
 
 def test_other_weights_are_another_model(copied: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -258,7 +259,7 @@ def test_a_factory_that_misbehaves_is_refused_in_words(file: Path, name: str, te
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("wrong_shape", "mat1 and mat2 shapes cannot be multiplied"),
+        ("wrong_shape", r"3x5|\[3, 5\]"),
         ("forward_raises_own", "OwnError: in forward"),
         ("phase_fails", "making the inputs fails: ZeroDivisionError"),
         ("phase_is_a_number", "its inputs are a int"),
@@ -268,7 +269,7 @@ def test_inputs_that_do_not_fit_name_the_phase(file: Path, name: str, text: str)
     with pytest.raises(Day0Error) as caught:
         _trace(_open(file, name))
     assert "phase forward" in caught.value.where
-    assert text in caught.value.what
+    assert re.search(text, caught.value.what)
 
 
 def test_an_argument_that_the_factory_does_not_have_is_refused(file: Path) -> None:
