@@ -88,8 +88,13 @@ def _run(spec: ModelSpec, phases: tuple[Phase, ...], mode: Mode, progress: Progr
 
 
 def _run_phase(spec: ModelSpec, model: nn.Module, phase: Phase, recorder: Recorder, device: str) -> None:
-    ids_BS = token_ids(spec, phase.batch, phase.context + phase.tokens, seed=0).to(device)
     try:
+        if phase.prepare is not None:
+            call = phase.prepare(model, device)
+            with recorder:
+                call()
+            return
+        ids_BS = token_ids(spec, phase.batch, phase.context + phase.tokens, seed=0).to(device)
         cache = None
         with recorder:
             if phase.context:
@@ -141,6 +146,7 @@ def _trace(spec: ModelSpec, phases: tuple[Phase, ...], attempt: _Attempt, mode: 
             class_name=spec.class_name,
             parameters=sum(value.numel() for value in parameters),
             parameter_bytes=sum(value.numel() * value.element_size() for value in weights),
+            weights=spec.weights() if mode == "real" else "",
             fingerprint=spec.fingerprint,
         ),
         mode=mode,

@@ -72,7 +72,10 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 @app.command()
 def trace(
     model: Annotated[
-        str, typer.Argument(help="toy, hf:<model_type>, hf:<folder>, py:<module>:<factory> or inputs:<file>.")
+        str,
+        typer.Argument(
+            help="toy, hf:<type or folder>, py:<module or file>:<factory>, export:<file.pt2> or inputs:<text file>."
+        ),
     ],
     run: Run = DEFAULT_RUN,
     set_: Set = None,
@@ -101,6 +104,10 @@ def trace(
     Example: day0 trace hf:deepseek_v32 --run runs/v32
 
     One rank of eight: day0 trace hf:deepseek_v32 --world-size 8 --run runs/v32-tp8
+
+    A checkpoint with its own weights: day0 trace hf:path/to/folder --mode real --run runs/mine
+
+    A model of your own: day0 trace py:my_models.py:make_block --set dim=128 --run runs/block
     """
     _call(
         "trace",

@@ -157,8 +157,9 @@ def run(
 
 def _preflight(session: Session) -> None:
     """Open what the stages will need, so that a mistake in the last one's input does not cost the first ones' time."""
-    pkgutil.resolve_name("day0.analyzers.canary.run:choose_stages")(session.plan.canary)
     spec, canary = session.spec, session.plan.canary
+    choose = pkgutil.resolve_name("day0.analyzers.canary.run:choose_stages")
+    choose(canary, calls="phases" if spec.phases else "tokens")
     longest = canary.prompt_tokens + canary.new_tokens
     if spec.max_positions is not None and longest > spec.max_positions:
         what = f"{longest:,} tokens are more than the {spec.max_positions:,} positions of {spec.class_name}"

@@ -122,6 +122,8 @@ def _trace(talk: Talk, trace: Trace, *, operators: bool) -> None:
     info = trace.model
     size = f"{info.parameters / 1e9:,.1f} billion" if info.parameters >= 1e9 else f"{info.parameters:,}"
     talk.say(f"\n{_safe(info.class_name)}: {size} parameters, {info.parameter_bytes / 2**30:,.2f} GiB in {info.dtype}")
+    if info.weights:
+        talk.say(f"weights {_safe(info.weights)}")
     talk.say(f"[dim]{_safe(trace.mode_reason)}[/dim]\n")
     table = _table(talk, "phase", "tokens", "context", "calls", "why")
     for phase in trace.phases:

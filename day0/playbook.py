@@ -33,7 +33,7 @@ class ModelPlan(_Plan):
     """Where the model comes from."""
 
     source: str
-    """`toy`, `hf:<model_type>`, `hf:<folder with config.json>` or `py:<module>:<factory>`."""
+    """`toy`, `hf:<model_type>`, `hf:<folder with config.json>`, `py:<module or file>:<factory>` or `export:<file>`."""
     set: dict[str, JsonValue] = {}
     """Config fields to change, for example to shrink the model."""
     dtype: str = "bfloat16"

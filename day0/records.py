@@ -215,6 +215,8 @@ class ModelInfo(Record):
     class_name: str
     parameters: int
     parameter_bytes: int
+    weights: str = ""
+    """Which weights a real trace had: loaded from where, or random from which seed. Empty for one without values."""
     fingerprint: str
     """SHA-256 over config, weights file and dtype: another model has another fingerprint."""
 

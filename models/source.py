@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
-
-import torch
-from torch import nn
-
-from day0.errors import USER_ERRORS, Day0Error
-from day0.hashing import hash_json
+from day0.errors import Day0Error
 from day0.models.spec import ModelSpec
 from day0.playbook import ModelPlan
 
@@ -17,7 +10,10 @@ __all__ = ["open_model"]
 
 
 def open_model(plan: ModelPlan) -> ModelSpec:
-    """Open `toy`, `toy:<variant>`, `hf:<model_type or folder>`, `py:<module>:<factory>` or `inputs:<text file>`.
+    """Open the source that a plan names.
+
+    `toy`, `toy:<variant>`, `hf:<model_type or folder>`, `py:<module or file>:<factory>`, `export:<file>`,
+    `inputs:<text file>`.
 
     Raises Day0Error for a source of another form, and what the sources themselves raise.
     """
@@ -28,69 +24,25 @@ def open_model(plan: ModelPlan) -> ModelSpec:
         return open_toy(plan)
     if kind == "hf" and rest:
         from day0.models.hf import open_hf
+        from day0.models.hf_weights import refuse_two_meanings, with_weights
 
-        return open_hf(plan)
+        refuse_two_meanings(plan)
+        return with_weights(open_hf(plan), plan)
     if kind == "inputs" and rest:
         from day0.models.inputs import open_inputs
 
         return open_inputs(plan)
     if kind == "py" and rest.strip(":."):
-        return _open_factory(plan, rest)
+        from day0.models.factory import open_factory
+
+        return open_factory(plan)
+    if kind == "export" and rest:
+        from day0.models.exported import open_export
+
+        return open_export(plan)
     raise Day0Error(
         "model source",
         f"'{plan.source}' is of no known form",
-        hint="use `toy`, `toy:glm-5`, `hf:deepseek_v32`, `hf:path/to/folder`, `py:my_module:make_model` or `inputs:file.txt`",
-    )
-
-
-def _open_factory(plan: ModelPlan, text: str) -> ModelSpec:
-    """Call a function without arguments that returns a ModelSpec or a module."""
-    module_name, _, name = text.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except USER_ERRORS as error:
-        what = f"importing '{module_name}' fails: {type(error).__name__}: {error}"
-        raise Day0Error(plan.source, what, hint="run day0 where the module can be imported") from None
-    name = name or "make_model"
-    factory: Callable[[], object] | None = getattr(module, name, None)
-    if not callable(factory):
-        raise Day0Error(plan.source, f"module '{module_name}' has no function '{name}'", hint="name a function in it")
-    try:
-        made = factory()
-    except USER_ERRORS as error:
-        what = f"'{name}' fails: {type(error).__name__}: {error}"
-        raise Day0Error(plan.source, what, hint="it is called without arguments and returns a module") from None
-    if isinstance(made, ModelSpec):
-        return made
-    if isinstance(made, nn.Module):
-        return _spec_of_module(plan, made)
-    raise Day0Error(
-        plan.source, f"'{name}' returned a {type(made).__name__}, not a module", hint="return an nn.Module or ModelSpec"
-    )
-
-
-def _spec_of_module(plan: ModelPlan, module: nn.Module) -> ModelSpec:
-    config = getattr(module, "config", None)
-    vocab = getattr(config, "vocab_size", None)
-    if not isinstance(vocab, int):
-        raise Day0Error(
-            plan.source, "the module has no config.vocab_size", hint="return a day0.models.spec.ModelSpec instead"
-        )
-    shapes = {name: [list(value.shape), str(value.dtype)] for name, value in module.state_dict().items()}
-
-    def build(device: str) -> nn.Module:
-        import copy  # each build is its own module, or a device run would move the reference too
-
-        return copy.deepcopy(module).to(device).eval()
-
-    first = next(module.parameters(), torch.zeros(()))
-    return ModelSpec(
-        source=plan.source,
-        dtype=first.dtype,
-        class_name=type(module).__name__,
-        fingerprint=hash_json({"source": plan.source, "shapes": shapes}),
-        vocab_size=vocab,
-        sparse_top_k=getattr(config, "index_topk", None),
-        max_positions=getattr(config, "max_position_embeddings", None),
-        build=build,
+        hint="use `toy`, `toy:glm-5`, `hf:deepseek_v32`, `hf:path/to/folder`, `py:my_module:make_model`, "
+        "`py:path/to/file.py:make_model`, `export:program.pt2` or `inputs:calls.txt`",
     )

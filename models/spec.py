@@ -8,7 +8,18 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-__all__ = ["ModelSpec", "decoder_layers"]
+__all__ = ["ModelSpec", "OwnPhase", "decoder_layers"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnPhase:
+    """One call that a model's source brings with it, for models that take more or other things than token ids."""
+
+    name: str
+    reason: str
+    """Where the inputs come from."""
+    prepare: Callable[[nn.Module, str], Callable[[], object]]
+    """Makes the inputs on a device and returns the call, so that making them is not part of the trace."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,13 +38,18 @@ class ModelSpec:
     class_name: str
     fingerprint: str
     vocab_size: int
+    """0 for a model with phases of its own, which need not know tokens."""
     sparse_top_k: int | None
     """How many tokens sparse attention selects; below it the model takes dense paths."""
     max_positions: int | None
     build: Callable[[str], nn.Module]
     notes: tuple[str, ...] = ()
+    weights: Callable[[], str] = lambda: ""
+    """Says, after `build`, which weights it made: loaded from where, or random from which seed."""
     trained: bool = False
     """True where `build` loads the model's own weights: then the values in a real trace mean something."""
+    phases: tuple[OwnPhase, ...] = ()
+    """The model's own calls; empty for one that is called with token ids."""
 
 
 def decoder_layers(model: nn.Module) -> dict[str, nn.Module]:

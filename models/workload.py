@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from day0.errors import Day0Error
 from day0.models.spec import ModelSpec
@@ -24,6 +26,8 @@ class Phase:
     tokens: int
     context: int
     reason: str
+    prepare: Callable[[nn.Module, str], Callable[[], object]] | None = None
+    """Set for a model's own phase (`OwnPhase`); then there are no token ids, and `tokens` is 0."""
 
 
 def plan_phases(spec: ModelSpec, plan: WorkloadPlan) -> tuple[Phase, ...]:
@@ -31,8 +35,10 @@ def plan_phases(spec: ModelSpec, plan: WorkloadPlan) -> tuple[Phase, ...]:
 
     Sparse attention is dense while the context is shorter than its top-k, and experts take another path when one
     token comes at a time: so a model with a sparse top-k gets two long phases too.
-    Raises Day0Error for a phase longer than the model's positions.
+    Raises Day0Error for a phase longer than the model's positions, and for one asked of a model with its own inputs.
     """
+    if spec.phases:
+        return _own_phases(spec, plan)
     if plan.phases:
         phases = tuple(
             Phase(name=name, batch=plan.batch, tokens=phase.tokens, context=phase.context, reason="asked for")
@@ -49,6 +55,18 @@ def plan_phases(spec: ModelSpec, plan: WorkloadPlan) -> tuple[Phase, ...]:
                 hint="give a shorter phase in the playbook's workload",
             )
     return phases
+
+
+def _own_phases(spec: ModelSpec, plan: WorkloadPlan) -> tuple[Phase, ...]:
+    if plan.phases or plan.batch != 1:
+        names = ", ".join(phase.name for phase in spec.phases)
+        asked = f"phase {next(iter(plan.phases))}" if plan.phases else f"batch {plan.batch}"
+        what = f"{spec.source} brings its own inputs, for {names}; day0 does not know how to make others"
+        raise Day0Error(asked, what, hint="leave out --phase and --batch; change the inputs in the source itself")
+    return tuple(
+        Phase(name=own.name, batch=1, tokens=0, context=0, reason=own.reason, prepare=own.prepare)
+        for own in spec.phases
+    )
 
 
 def _default_phases(spec: ModelSpec, batch: int) -> tuple[Phase, ...]:

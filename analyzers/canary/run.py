@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -38,6 +38,8 @@ class Stage:
     title: str
     gates: tuple[Gate, ...]
     run: Callable[[CanaryContext], Measured]
+    calls: str = "tokens"
+    """Which models it can call: those that take `tokens`, those with `phases` of their own, or `any`."""
 
 
 def load_stages() -> tuple[Stage, ...]:
@@ -48,13 +50,15 @@ def load_stages() -> tuple[Stage, ...]:
 
 def _load(name: str) -> Stage:
     module = importlib.import_module(f"day0.analyzers.canary.{name}")
-    return Stage(name=name.split("_", 2)[2], title=module.TITLE, gates=module.GATES, run=module.run)
+    calls = getattr(module, "CALLS", "tokens")
+    return Stage(name=name.split("_", 2)[2], title=module.TITLE, gates=module.GATES, run=module.run, calls=calls)
 
 
-def choose_stages(plan: CanaryPlan) -> tuple[Stage, ...]:
+def choose_stages(plan: CanaryPlan, *, calls: str = "tokens") -> tuple[Stage, ...]:
     """Return the stages that a plan names, with its gates, in the order in which they widen.
 
-    Raises Day0Error for a stage that does not exist.
+    A plan that names none gets those that can call the model: with `tokens`, or the `phases` that its source brings.
+    Raises Day0Error for a stage that does not exist, or cannot call the model.
     """
     stages = load_stages()
     known = tuple(stage.name for stage in stages)
@@ -62,15 +66,23 @@ def choose_stages(plan: CanaryPlan) -> tuple[Stage, ...]:
         if name not in known:
             hint = near_names(name, known) or f"stages are: {', '.join(known)}"
             raise Day0Error("canary.stages", f"there is no stage '{name}'", hint=hint)
-    chosen = [stage for stage in stages if not plan.stages or stage.name in plan.stages]
+    fitting = {stage.name for stage in stages if stage.calls in (calls, "any")}
+    for name in plan.stages:
+        if name not in fitting:
+            what = f"stage '{name}' calls models with other inputs than this one takes: {_TAKES[calls]}"
+            raise Day0Error("canary.stages", what, hint=f"stages for it: {', '.join(sorted(fitting))}")
+    chosen = [stage for stage in stages if stage.name in (plan.stages or fitting)]
     return tuple(_with_gates(stage, plan) for stage in chosen)
+
+
+_TAKES = {"tokens": "token ids and a cache", "phases": "the inputs that its source brings"}
 
 
 def _with_gates(stage: Stage, plan: CanaryPlan) -> Stage:
     asked = plan.stages.get(stage.name)
     if asked is None or not asked.gates:
         return stage
-    return Stage(name=stage.name, title=stage.title, gates=asked.gates, run=stage.run)
+    return replace(stage, gates=asked.gates)
 
 
 def run_stages(
@@ -79,7 +91,7 @@ def run_stages(
     """Run the stages; those after a failed one are skipped with that reason."""
     results: list[StageResult] = []
     failed = ""
-    for stage in choose_stages(plan):
+    for stage in choose_stages(plan, calls="phases" if context.spec.phases else "tokens"):
         if failed:
             reason = f"stage {failed} failed"
             results.append(StageResult(name=stage.name, title=stage.title, status="skipped", reason=reason))

@@ -8,6 +8,7 @@ from day0.analyzers.canary.context import CanaryContext, Measured
 from day0.playbook import Gate
 
 TITLE = "load"
+CALLS = "any"
 GATES = (Gate(metric="changed_tensors", rule="==", limit=0),)
 
 

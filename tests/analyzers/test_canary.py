@@ -116,7 +116,7 @@ def test_gates_of_the_plan_take_the_place_of_the_stages_own() -> None:
 
 def test_the_stages_have_titles_and_gates_in_their_order() -> None:
     stages = load_stages()
-    assert [stage.name for stage in stages] == ["load", "one_layer", "all_layers", "generate"]
+    assert [stage.name for stage in stages] == ["load", "one_layer", "all_layers", "forward", "generate"]
     assert all(stage.title and stage.gates for stage in stages)
 
 
