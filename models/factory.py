@@ -164,7 +164,7 @@ def _guarded(plan: ModelPlan, what: str, hint: str) -> Iterator[None]:
     """Run the user's code: no exit, no text on stdout where a record may go, no changed defaults left behind."""
     before = (torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads())
     flags = (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled())
-    modes = torch._C._len_torch_function_stack()
+    modes, default = torch._C._len_torch_function_stack(), _default_device()
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
@@ -174,15 +174,19 @@ def _guarded(plan: ModelPlan, what: str, hint: str) -> Iterator[None]:
         text = f"{type(error).__name__}: {error}".strip().removesuffix(":")
         raise Day0Error(plan.source, f"{what}: {text}", facts=_line_of(error), hint=hint) from error
     finally:
-        # A default device is a function mode on a stack.
-        while torch._C._len_torch_function_stack() > modes:
-            torch.set_default_device(None)
-            if torch._C._len_torch_function_stack() > modes:
-                torch._C._pop_torch_function_stack()
+        if _default_device() is not default:
+            torch.set_default_device(default.device if default is not None else None)
+        while torch._C._len_torch_function_stack() > modes:  # other modes that it entered and did not leave
+            torch._C._pop_torch_function_stack()
         torch.set_default_dtype(before[0])
         torch.set_grad_enabled(before[1])
         torch.set_num_threads(before[2])
         torch.use_deterministic_algorithms(flags[0], warn_only=flags[1])
+
+
+def _default_device() -> Any:
+    """Return the context that `torch.set_default_device` leaves behind; None where nobody called it."""
+    return getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
 
 
 def _line_of(error: BaseException) -> tuple[str, ...]:

@@ -114,6 +114,7 @@ def test_a_program_computes_what_the_model_does(saved: tuple[Path, nn.Module], m
     got: Any = spec.phases[0].prepare(spec.build("cpu"), "cpu")()
     expected = model(made[0], 0.5, mask=made[1])
     assert made[0].max() > 0
+    assert made[1].all()
     flat = [expected["mixed"], expected["best"], expected["where"], *expected["parts"], expected["n"]]
     assert len(got) == len(flat)
     assert all(torch.equal(one, other) for one, other in zip(got, flat, strict=True))

@@ -292,6 +292,7 @@ def test_defaults_that_the_factory_changes_are_set_back(file: Path) -> None:
     _trace(_open(file, "changes_state"), "meta")
     after = (torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled(), torch.get_num_threads())
     assert after == before
+    assert getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None) is None
     assert torch.equal(torch.randn(3), expected)
 
 
