@@ -112,8 +112,8 @@ def _observe(signature: Signature, device: torch.device, seen: _Seen) -> Observe
     try:
         with torch.no_grad(), watch(seen, device):
             result = _Forward()(lambda: op(*args, **kwargs))
-            if device.type != "sim":
-                synchronize(device)
+        if device.type != "sim":
+            synchronize(device)  # what a kernel raises comes late; and this wait is not the call's
     except RUN_ERRORS as error:
         if device.type == "sim" and _cpu_says_the_same(op, given, error):
             return Observed(verdict="not_run", reason=f"the CPU refuses these values too: {_first_line(error)}")
