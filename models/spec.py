@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import nn
 
-__all__ = ["ModelSpec", "decoder_layers"]
+__all__ = ["ImageInputs", "ModelSpec", "decoder_layers"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageInputs:
+    """What a model with a vision branch is called with for a prompt with images."""
+
+    ids_BS: torch.Tensor
+    """Token ids, with as many placeholders as the image has visual tokens."""
+    arguments: Mapping[str, Any]
+    """`pixel_values` and what else the model wants to know of its images."""
+    text: str
+    """The image in words: its size and its number of visual tokens."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,6 +45,12 @@ class ModelSpec:
     max_positions: int | None
     build: Callable[[str], nn.Module]
     notes: tuple[str, ...] = ()
+    image_inputs: Callable[[nn.Module, torch.Tensor], ImageInputs] | None = None
+    """Makes the inputs for one image per sequence of token ids [B, S]; None for a model without a vision branch."""
+    shrink: Callable[[], ModelSpec] | None = None
+    """Gives the same model in a small size; None where nobody knows how."""
+    shrunk: dict[str, str] = field(default_factory=dict)
+    """Config fields that were made smaller, `before -> after`; empty for the model as it is."""
 
 
 def decoder_layers(model: nn.Module) -> dict[str, nn.Module]:

@@ -1,0 +1,353 @@
+"""Run a model without memory, knowing the values that follow from its token ids alone.
+
+On the meta device no tensor has values, so a model that asks for one (`if mask.all()`, a loop over the experts that
+tokens were sent to) stops there. Here floating-point tensors stay on meta; integers, booleans and small constants are
+computed for real on the CPU and travel inside a meta tensor (`KnownTensor`). What follows from neither is assumed, by
+rules that are the same on every run, and every assumption is counted so that the trace can say so:
+
+- indices from a selection (`topk`, `sort`, `argmax`, `multinomial`) are spread evenly, as balanced routing would be;
+- checks hold: `all` is true and `any` is false; another truth value is false, a number is one;
+- a mask is true everywhere.
+
+The device of every tensor is `meta`, so a model takes the paths that it takes there: torch's own FakeTensorMode would
+not do, since models take tracing paths when they see its tensors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+__all__ = ["FakeValues", "KnownTensor"]
+
+KNOWN_BYTES = 16 << 20
+"""A tensor of more bytes is not computed for real."""
+
+aten = torch.ops.aten
+_META = torch.device("meta")
+
+_UNINITIALISED = frozenset({"aten::empty", "aten::empty_strided", "aten::new_empty", "aten::empty_like"})
+_RANDOM = frozenset({"aten::rand", "aten::randn", "aten::normal", "aten::rand_like", "aten::randn_like"})
+_SAME_WHATEVER = frozenset(
+    {
+        "aten::zeros_like",
+        "aten::ones_like",
+        "aten::full_like",
+        "aten::new_zeros",
+        "aten::new_ones",
+        "aten::new_full",
+        "aten::empty_like",
+        "aten::new_empty",
+    }
+)
+"""Operators that ask a tensor for its shape and not for its values."""
+_FILLS = {"zeros": 0, "ones": 1, "empty": 0}
+
+
+class KnownTensor(torch.Tensor):
+    """A meta tensor that carries its values, `held`, on the CPU."""
+
+    held: torch.Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, real: torch.Tensor) -> KnownTensor:
+        """Wrap a real tensor; both have the same shape, strides and dtype."""
+        made: KnownTensor = torch.Tensor._make_wrapper_subclass(
+            cls,
+            real.size(),
+            strides=real.stride(),
+            storage_offset=real.storage_offset(),
+            dtype=real.dtype,
+            layout=real.layout,
+            device=_META,
+        )
+        made.held = real
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        """Outside the mode, a mode is made for the one call."""
+        with FakeValues():
+            return func(*args, **(kwargs or {}))
+
+    def tolist(self) -> Any:
+        """Return the values; torch's own method would look for memory."""
+        return self.held.tolist()
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """Return the values as an array."""
+        return self.held.numpy(force=force)
+
+    def __repr__(self, *, tensor_contents: object = None) -> str:
+        """Show that it is one of these."""
+        return f"KnownTensor({self.held!r})"
+
+
+class FakeValues(TorchDispatchMode):
+    """While active, tensors without values are on meta, and the others are known."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's modes carry no annotations
+        self.assumed: Counter[str] = Counter()
+        """What had to be assumed, and how often."""
+        self._spoilt: dict[int, Any] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        """Run one operator for real where all its values are known, else on meta."""
+        kwargs = dict(kwargs or {})
+        name = func.name().partition(".")[0]
+        tensors = _tensors((args, kwargs))
+        if all(self._known(tensor) for tensor in tensors) and self._worth_knowing(func, name, tensors, args, kwargs):
+            return self._for_real(func, name, args, kwargs)
+        answer = _ASSUMPTIONS.get(name)
+        if name in ("aten::all", "aten::any"):
+            self.assumed[name.removeprefix("aten::")] += 1
+            return _filled_like(_plain(func, args, kwargs), name == "aten::all")
+        if answer is not None:
+            self.assumed[name.removeprefix("aten::")] += 1
+            return answer(*args, **kwargs)
+        return self._on_meta(func, name, args, kwargs)
+
+    def _known(self, tensor: torch.Tensor) -> bool:
+        if isinstance(tensor, KnownTensor):
+            return tensor.held.untyped_storage()._cdata not in self._spoilt
+        return tensor.device.type != "meta"
+
+    def _worth_knowing(self, func: Any, name: str, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> bool:
+        if tensors:
+            if name in _RANDOM or _most_elements(tensors) * 8 <= KNOWN_BYTES:
+                return name not in _RANDOM
+        elif name in _RANDOM:
+            return False
+        try:
+            result = _plain(func, args, kwargs)
+        except (RuntimeError, NotImplementedError):
+            return True  # its shape depends on its values, which are known
+        results = _tensors(result)
+        if not tensors and name in _UNINITIALISED and any(one.is_floating_point() for one in results):
+            return False
+        return all(one.numel() * one.element_size() <= KNOWN_BYTES for one in results)
+
+    def _for_real(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        result = _computed(func, args, kwargs)
+        if name in _UNINITIALISED:
+            result.zero_()  # what happens to lie in memory would make two traces differ
+        givers = {id(tensor.held): tensor for tensor in _tensors((args, kwargs)) if isinstance(tensor, KnownTensor)}
+        return tree_map(lambda one: givers[id(one)] if id(one) in givers else _wrapped(one), result)
+
+    def _on_meta(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        args, kwargs = self._with_positions(name, args, kwargs)
+        shells: dict[int, torch.Tensor] = {}
+
+        def shell(value: Any) -> Any:
+            made = _to_meta(value)
+            if made is not value and isinstance(made, torch.Tensor):
+                shells[id(made)] = value
+            return made
+
+        shell_args, shell_kwargs = tree_map(shell, args), tree_map(shell, kwargs)
+        result = func(*shell_args, **shell_kwargs)
+        self._spoil_written(func, args, kwargs)
+        if name in _SAME_WHATEVER:
+            return _filled(name, args, kwargs, result)
+        if name in _SELECTIONS:
+            self.assumed[f"{name.removeprefix('aten::')} indices"] += 1
+            return _spread(args, kwargs, result)
+        return tree_map(lambda one: shells.get(id(one), one) if isinstance(one, torch.Tensor) else one, result)
+
+    def _spoil_written(self, func: Any, args: Any, kwargs: Any) -> None:
+        """Forget the values of what was written to with values that are not known."""
+        for number, argument in enumerate(func._schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                value = args[number] if number < len(args) else kwargs.get(argument.name)
+                for tensor in _tensors(value):
+                    if isinstance(tensor, KnownTensor):
+                        storage = tensor.held.untyped_storage()
+                        self._spoilt[storage._cdata] = storage  # kept, so that no other gets its number
+
+    def _with_positions(self, name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Turn masks used as indices into the positions they select: meta cannot count them."""
+        if name in ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"):
+            positions: list[Any] = []
+            for index in args[1]:
+                positions.extend(self._positions(index))
+            return (args[0], positions, *args[2:]), kwargs
+        return args, kwargs
+
+    def _positions(self, index: Any) -> list[Any]:
+        if index is None or index.dtype not in (torch.bool, torch.uint8):
+            return [index]
+        return list(self._true_places(index).unbind(1))
+
+    def _true_places(self, mask: torch.Tensor) -> torch.Tensor:
+        if self._known(mask):
+            real: torch.Tensor = _to_real(mask)
+            return real.nonzero()
+        self.assumed["mask"] += 1
+        return torch.ones(mask.shape, dtype=torch.bool).nonzero()
+
+
+def _computed(func: Any, args: Any, kwargs: Any) -> Any:
+    real_args, real_kwargs = tree_map(_to_real, args), tree_map(_to_real, kwargs)
+    try:
+        return func(*real_args, **real_kwargs)
+    except NotImplementedError:
+        # The CPU counts whole numbers in floating point only (`histc`), and accelerators do both.
+        dtypes = [one.dtype for one in _tensors(_plain(func, args, kwargs))]
+        result = func(*tree_map(_to_float, real_args), **tree_map(_to_float, real_kwargs))
+        return result.to(dtypes[0]) if isinstance(result, torch.Tensor) else result
+
+
+def _to_float(value: Any) -> Any:
+    return value.double() if isinstance(value, torch.Tensor) and not value.is_floating_point() else value
+
+
+def _plain(func: Any, args: Any, kwargs: Any) -> Any:
+    return func(*tree_map(_to_meta, args), **{**tree_map(_to_meta, kwargs), **_placed(func)})
+
+
+def _placed(func: Any) -> dict[str, torch.device]:
+    takes = any(argument.name == "device" for argument in func._schema.arguments)
+    return {"device": _META} if takes and func.name() != "aten::to.device" else {}
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    if isinstance(tree, torch.Tensor):
+        return [tree]
+    if isinstance(tree, (list, tuple)):
+        return [tensor for item in tree for tensor in _tensors(item)]
+    if isinstance(tree, dict):
+        return [tensor for item in tree.values() for tensor in _tensors(item)]
+    return []
+
+
+def _most_elements(tensors: list[torch.Tensor]) -> int:
+    """Return how many elements the result can have when all are broadcast against each other."""
+    rank = max(tensor.dim() for tensor in tensors)
+    shapes = [(1,) * (rank - tensor.dim()) + tuple(tensor.shape) for tensor in tensors]
+    broadcast = math.prod(max(sizes) for sizes in zip(*shapes, strict=True))
+    return max(broadcast, sum(tensor.numel() for tensor in tensors))
+
+
+def _to_real(value: Any) -> Any:
+    if isinstance(value, KnownTensor):
+        return value.held
+    return torch.device("cpu") if isinstance(value, torch.device) else value
+
+
+def _to_meta(value: Any) -> Any:
+    if isinstance(value, torch.device):
+        return _META
+    if isinstance(value, KnownTensor) or (isinstance(value, torch.Tensor) and value.device.type != "meta"):
+        return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=_META)
+    return value
+
+
+def _wrapped(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and not isinstance(value, KnownTensor) and value.device.type != "meta":
+        return KnownTensor(value)
+    return value
+
+
+def _filled(name: str, args: Any, kwargs: Any, result: torch.Tensor) -> torch.Tensor:
+    """Return zeros, ones or what they shall be full of, known where that is worth it."""
+    word = name.removeprefix("aten::").removeprefix("new_").removesuffix("_like")
+    if result.numel() * result.element_size() > KNOWN_BYTES or (word == "empty" and result.is_floating_point()):
+        return result
+    value = _FILLS[word] if word in _FILLS else _fill_value(name, args, kwargs)
+    if not isinstance(value, (bool, int, float, complex)):
+        return result
+    real = torch.empty_strided(result.size(), result.stride(), dtype=result.dtype)
+    return KnownTensor(real.fill_(value))
+
+
+def _filled_like(result: torch.Tensor, value: bool) -> torch.Tensor:
+    if result.numel() > KNOWN_BYTES:
+        return result
+    return KnownTensor(torch.full(result.shape, value, dtype=result.dtype))
+
+
+def _fill_value(name: str, args: Any, kwargs: Any) -> Any:
+    place = 1 if name == "aten::full_like" else 2
+    return args[place] if len(args) > place else kwargs.get("fill_value")
+
+
+def _spread(args: Any, kwargs: Any, result: Any) -> Any:
+    """Replace the indices in a selection's result by ones spread evenly over what they select from."""
+    given = args[0] if args else kwargs.get("self", kwargs.get("input"))
+
+    def invented(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.dtype != torch.int64:
+            return value
+        if value.numel() * value.element_size() > KNOWN_BYTES:
+            return value
+        return KnownTensor(_evenly(given, value))
+
+    return tree_map(invented, result)
+
+
+def _evenly(given: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    """Return indices of the asked shape: along the selected dimension all different, and over all used equally often."""
+    if not indices.numel():
+        return torch.zeros(indices.shape, dtype=torch.int64)
+    dim = _selected_dim(given, indices)
+    sources = given.shape[dim] if given.dim() else 1
+    if indices.dim() != given.dim():  # argmax and max without keepdim
+        return (torch.arange(indices.numel()) % sources).reshape(indices.shape)
+    rows = torch.arange(indices.numel() // indices.shape[dim])[:, None] * indices.shape[dim]
+    chosen = (rows + torch.arange(indices.shape[dim])) % sources
+    moved = [*(size for place, size in enumerate(indices.shape) if place != dim), indices.shape[dim]]
+    return chosen.reshape(moved).movedim(-1, dim).contiguous()
+
+
+def _selected_dim(given: torch.Tensor, indices: torch.Tensor) -> int:
+    if given.dim() == indices.dim():
+        differing = [place for place in range(given.dim()) if given.shape[place] != indices.shape[place]]
+        return differing[0] if differing else max(0, given.dim() - 1)
+    return max(0, given.dim() - 1)
+
+
+_SELECTIONS = frozenset(
+    f"aten::{name}" for name in ("topk", "sort", "argsort", "argmax", "argmin", "max", "min", "multinomial", "kthvalue")
+)
+
+
+def _scalar(tensor: torch.Tensor) -> bool | int | float:
+    if tensor.dtype == torch.bool:
+        return False
+    return 1.0 if tensor.is_floating_point() else 1
+
+
+def _nonzero(tensor: torch.Tensor) -> torch.Tensor:
+    return KnownTensor(torch.ones(tensor.shape, dtype=torch.bool).nonzero())
+
+
+def _masked_select(tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    shape = torch.broadcast_shapes(tensor.shape, mask.shape)
+    known = isinstance(mask, KnownTensor) or mask.device.type != "meta"
+    count = int(_to_real(mask).expand(shape).sum()) if known else math.prod(shape)
+    return torch.empty(count, dtype=tensor.dtype, device=_META)
+
+
+def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    return None
+
+
+_ASSUMPTIONS: dict[str, Callable[..., Any]] = {
+    "aten::_local_scalar_dense": _scalar,
+    "aten::nonzero": _nonzero,
+    "aten::masked_select": _masked_select,
+    "aten::equal": _equal,
+    "aten::_assert_async": _nothing,
+}
