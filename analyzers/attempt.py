@@ -53,6 +53,8 @@ class _Run:
     recorder: Recorder
     calls: dict[str, int] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
+    filled: dict[tuple[int, int], StepOutput] = field(default_factory=dict)
+    """What phases left in the cache, by batch and number of tokens."""
 
     @property
     def device(self) -> str:
@@ -114,38 +116,45 @@ def _run_phase(run: _Run, phase: Phase) -> None:
     recorder = run.recorder
     recorder.phase, before = phase.name, recorder.calls
     with _explained(run, phase):
-        ids_BS = _ids(run, phase)
+        ids_BS = token_ids(run.spec, phase.batch, phase.context + phase.tokens, seed=0)
         inputs: dict[str, Any] = {}
         if phase.images:
             ids_BS, inputs = _with_images(run, phase, ids_BS)
+        ids_BS = _placed(run, ids_BS)
         with recorder:
-            earlier = _fill_cache(run, phase, ids_BS)
+            earlier = _filled_cache(run, phase, ids_BS)
             if phase.context and (earlier is None or earlier.cache is None):
                 run.notes[phase.name] = _no_cache(run)
             else:
                 recorder.recording = True
                 new_BS = ids_BS if run.style.all_tokens else ids_BS[:, phase.context :].contiguous()
-                _step(run, new_BS, earlier, inputs)
+                run.filled[phase.batch, phase.context + phase.tokens] = _step(run, new_BS, earlier, inputs)
     run.calls[phase.name] = recorder.calls - before
 
 
-def _ids(run: _Run, phase: Phase) -> torch.Tensor:
-    ids_BS = token_ids(run.spec, phase.batch, phase.context + phase.tokens, seed=0)
-    return KnownTensor(ids_BS) if run.mode == "fake" else ids_BS.to(run.device)
+def _placed(run: _Run, value: torch.Tensor) -> torch.Tensor:
+    """Move a tensor to where the run takes place: on meta it loses its values, in mode fake whole numbers keep them."""
+    if run.mode == "fake":
+        return value.to("meta") if value.is_floating_point() else KnownTensor(value)
+    return value.to(run.device)
 
 
 def _with_images(run: _Run, phase: Phase, ids_BS: torch.Tensor) -> tuple[torch.Tensor, dict[str, Any]]:
+    """Return token ids (on the CPU) and inputs for them; works out the image's form by trying, unrecorded."""
     if run.spec.image_inputs is None:
         raise ValueError(f"{run.spec.class_name} has no vision branch that day0 knows how to call")
-    made = run.spec.image_inputs(run.model, ids_BS)
+    made = run.spec.image_inputs(run.model, ids_BS, lambda value: _placed(run, value))
     run.notes[phase.name] = f"{phase.reason}: {made.text}"
     return made.ids_BS, dict(made.arguments)
 
 
-def _fill_cache(run: _Run, phase: Phase, ids_BS: torch.Tensor) -> StepOutput | None:
-    """Run the tokens before the phase, unrecorded."""
+def _filled_cache(run: _Run, phase: Phase, ids_BS: torch.Tensor) -> StepOutput | None:
+    """Return what the tokens before the phase left: from the phase that just ran them, else run unrecorded."""
     if not phase.context or not run.way.use_cache:
         return None
+    kept = run.filled.pop((phase.batch, phase.context), None)  # once: the next call writes into it
+    if kept is not None:
+        return kept
     run.recorder.recording = False
     return _step(run, ids_BS[:, : phase.context].contiguous(), None, {})
 
@@ -226,11 +235,14 @@ def _from_cache(error: BaseException) -> bool:
 
 
 def _line_of(error: BaseException) -> str:
+    """Return the model's own line, and where it is not the same the line in the library below that raised."""
     traceback = error.__traceback__
-    place = ""
+    place = deepest = ""
     while traceback is not None:
         name = traceback.tb_frame.f_code.co_filename
         if "/torch/" not in name and not name.startswith(OUR_FOLDERS):
-            place = f"{'/'.join(name.split('/')[-3:])}:{traceback.tb_lineno}"
+            deepest = f"{'/'.join(name.split('/')[-3:])}:{traceback.tb_lineno}"
+            if "/site-packages/" not in name or "/models/" in name:
+                place = deepest
         traceback = traceback.tb_next
-    return place
+    return f"{place} (in {deepest})" if place and place != deepest else deepest

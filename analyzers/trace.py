@@ -76,6 +76,8 @@ def _climb(
     for name, rung, make in _rungs(spec):
         if MODES.index(rung) < MODES.index(_mode(first if first != "auto" else "meta")):
             continue
+        if rung == "real" and _not_about_values(stops):
+            break
         try:
             built = make()
             return _Done(
@@ -84,6 +86,14 @@ def _climb(
         except Day0Error as error:
             stops.append((name, error))
     raise _all_failed(stops)
+
+
+def _not_about_values(stops: list[tuple[str, Day0Error]]) -> bool:
+    """True where the model stopped twice at one line for one reason that is not meta's: real values change nothing."""
+    if len(stops) < 2:
+        return False
+    reasons = {(error.facts, error.what.partition(": ")[2]) for _, error in stops}
+    return len(reasons) == 1 and "meta" not in stops[0][1].what.partition(": ")[2].lower()
 
 
 def _rungs(spec: ModelSpec) -> tuple[tuple[str, Mode, Callable[[], ModelSpec]], ...]:

@@ -94,11 +94,9 @@ def _keys_of_main_model(
     text = config.get_text_config(decoder=True)
     weight = next(model.parameters())
     made = {}
-    for kind in dict.fromkeys(text.layer_types):
-        wide = kind == "full_attention"
-        heads = (wide and getattr(text, "num_global_key_value_heads", None)) or text.num_key_value_heads
-        dim = (wide and getattr(text, "global_head_dim", None)) or text.head_dim
-        shape = (ids_BS.shape[0], heads, ids_BS.shape[1], dim)
+    for number, kind in enumerate(text.layer_types):
+        layer = text.per_layer_config[number] if hasattr(text, "per_layer_config") else text
+        shape = (ids_BS.shape[0], layer.num_key_value_heads, ids_BS.shape[1], layer.head_dim)
         keys, values = (torch.zeros(shape, dtype=weight.dtype, device=weight.device) for _ in range(2))
         made[kind] = (keys, values)
     return made

@@ -7,7 +7,7 @@ rules that are the same on every run, and every assumption is counted so that th
 
 - indices from a selection (`topk`, `sort`, `argmax`, `multinomial`) are spread evenly, as balanced routing would be;
 - checks hold: `all` is true and `any` is false; another truth value is false, a number is one;
-- a mask is true everywhere.
+- what one `>` or `<` another is so everywhere, and so is any other mask.
 
 The device of every tensor is `meta`, so a model takes the paths that it takes there: torch's own FakeTensorMode would
 not do, since models take tracing paths when they see its tensors.
@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
@@ -90,6 +91,20 @@ class KnownTensor(torch.Tensor):
         return f"KnownTensor({self.held!r})"
 
 
+class _KeepData(TorchFunctionMode):
+    """Keeps the values of `torch.tensor(data, device="meta")`, which torch drops before any operator is called."""
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func in (torch.tensor, torch.as_tensor) and not isinstance(args[0] if args else None, torch.Tensor):
+            kwargs.pop("device", None)
+        elif func is torch.Tensor.new_tensor:
+            args, kwargs = args[1:], {"dtype": args[0].dtype, **kwargs}
+            kwargs.pop("device", None)
+            return torch.tensor(*args, **kwargs)
+        return func(*args, **kwargs)
+
+
 class FakeValues(TorchDispatchMode):
     """While active, tensors without values are on meta, and the others are known."""
 
@@ -98,6 +113,18 @@ class FakeValues(TorchDispatchMode):
         self.assumed: Counter[str] = Counter()
         """What had to be assumed, and how often."""
         self._spoilt: dict[int, Any] = {}
+        self._data = _KeepData()
+
+    def __enter__(self) -> FakeValues:
+        """Begin: from here on there are no tensors with memory but known ones."""
+        self._data.__enter__()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        """End."""
+        super().__exit__(*exception)
+        self._data.__exit__(*exception)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Run one operator for real where all its values are known, else on meta."""
@@ -110,6 +137,10 @@ class FakeValues(TorchDispatchMode):
         if name in ("aten::all", "aten::any"):
             self.assumed[name.removeprefix("aten::")] += 1
             return _filled_like(_plain(func, args, kwargs), name == "aten::all")
+        if name in ("aten::gt", "aten::lt"):
+            # Decided at once, so that a mask and its negation fit together.
+            self.assumed["comparison"] += 1
+            return _filled_like(_plain(func, args, kwargs), True)
         if answer is not None:
             self.assumed[name.removeprefix("aten::")] += 1
             return answer(*args, **kwargs)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import linecache
 import os
+import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,14 +15,16 @@ from torch import nn
 
 from day0.errors import USER_ERRORS, Day0Error, near_names
 from day0.hashing import hash_json
+from day0.models.sizes import parts_of, refuse_absurd_sizes
 from day0.models.spec import ModelSpec
+from day0.models.vision import has_vision, image_inputs
 from day0.playbook import ModelPlan
 from day0.reference_ops.signatures import dtype_of
 
 __all__ = ["open_hf"]
 
 MAX_CONFIG_BYTES = 4 << 20
-AUTO_CLASSES = ("AutoModelForCausalLM", "AutoModelForImageTextToText")
+AUTO_CLASSES = ("AutoModelForCausalLM", "AutoModelForImageTextToText", "AutoModelForSeq2SeqLM")
 
 
 def open_hf(plan: ModelPlan) -> ModelSpec:
@@ -32,16 +36,20 @@ def open_hf(plan: ModelPlan) -> ModelSpec:
     transformers = _import_transformers()
     name = plan.source.removeprefix("hf:")
     config = _config(transformers, name, plan)
-    text = getattr(config, "get_text_config", lambda: config)()
-    auto, class_name = _auto_class(transformers, config, plan.source)
+    text = _text_of(config)
+    auto, model_class, class_name = _auto_class(transformers, config, plan.source)
+    config = _config_for(model_class, config)
+    fitted = _fit_vision(config, plan)
+    refuse_absurd_sizes(config, plan.source)
     dtype = dtype_of(plan.dtype)
-    if not isinstance(text.vocab_size, int) or text.vocab_size < 1:
-        raise Day0Error(plan.source, f"vocab_size is {text.vocab_size!r}", hint="a model needs at least one token")
+    vocab_size = getattr(text, "vocab_size", None)
+    if not isinstance(vocab_size, int) or vocab_size < 1:
+        raise Day0Error(plan.source, f"vocab_size is {vocab_size!r}", hint="a model needs at least one token")
     document = json.loads(config.to_json_string(use_diff=False))
     document.pop("transformers_version", None)
 
     def build(device: str) -> nn.Module:
-        return _build(auto, config, dtype, device, plan)
+        return _build(auto, config, dtype, device, plan, class_name)
 
     return ModelSpec(
         source=plan.source,
@@ -49,12 +57,27 @@ def open_hf(plan: ModelPlan) -> ModelSpec:
         dtype=dtype,
         class_name=class_name,
         fingerprint=hash_json({"config": document, "dtype": plan.dtype, "seed": plan.seed}),
-        vocab_size=int(text.vocab_size),
-        sparse_top_k=_optional_int(text, "index_topk"),
+        vocab_size=vocab_size,
+        sparse_top_k=_sparse_top_k(text),
         max_positions=_optional_int(text, "max_position_embeddings"),
         build=build,
-        notes=("weights are random, drawn from the seed",),
+        image_inputs=image_inputs if model_class is not None and has_vision(model_class.forward, config) else None,
+        notes=("weights are random, drawn from the seed", *fitted),
     )
+
+
+def _text_of(config: Any) -> Any:
+    """Return the part of a config that describes the decoder; the whole where it has no parts."""
+    return config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
+
+
+def _config_for(model_class: Any, config: Any) -> Any:
+    """Return the part of a config that the class is made for: some decoders stand under their whole model's type."""
+    wanted = getattr(model_class, "config_class", None)
+    if wanted is None or isinstance(config, wanted):
+        return config
+    parts = [getattr(config, name, None) for name in getattr(config, "sub_configs", {})]
+    return next((part for part in parts if isinstance(part, wanted)), config)
 
 
 def _import_transformers() -> ModuleType:
@@ -75,7 +98,13 @@ def _import_transformers() -> ModuleType:
 def _config(transformers: ModuleType, name: str, plan: ModelPlan) -> Any:
     known = tuple(transformers.CONFIG_MAPPING.keys())
     if name in known:
-        default, make = transformers.AutoConfig.for_model(name), transformers.CONFIG_MAPPING[name]
+        make = transformers.CONFIG_MAPPING[name]
+        try:
+            default = transformers.AutoConfig.for_model(name)
+        except _errors() as error:
+            what = f"transformers refuses the default config of {name}: {_last_line(error)}"
+            hint = "write the config that you need into a folder's config.json"
+            raise Day0Error(plan.source, what, facts=(_config_line(error),), hint=hint) from error
         return _overridden(default, {}, make, plan)
     folder = Path(name)
     if not folder.is_dir():
@@ -83,6 +112,19 @@ def _config(transformers: ModuleType, name: str, plan: ModelPlan) -> Any:
         hint = near_names(name, known) or "give a model type, or a folder with config.json"
         raise Day0Error(plan.source, f"'{name}' is neither a model type nor a folder", facts=facts, hint=hint)
     return _config_of_folder(transformers, folder, plan)
+
+
+def _fit_vision(config: Any, plan: ModelPlan) -> tuple[str, ...]:
+    """Make the vision branch of a default config as wide at its end as the text that takes it, and say so.
+
+    The default parts of some types come from different models of a family; a checkpoint's config has parts that fit.
+    """
+    vision, text = getattr(config, "vision_config", None), _text_of(config)
+    ours, theirs = _optional_int(vision, "out_hidden_size"), _optional_int(text, "hidden_size")
+    if Path(plan.source.removeprefix("hf:")).is_dir() or ours is None or theirs is None or ours == theirs:
+        return ()
+    vision.out_hidden_size = theirs
+    return (f"vision_config.out_hidden_size {ours} -> {theirs}: the default does not fit the text's width",)
 
 
 def _config_of_folder(transformers: ModuleType, folder: Path, plan: ModelPlan) -> Any:
@@ -122,40 +164,82 @@ def _overridden(config: Any, document: dict[str, Any], make: Any, plan: ModelPla
     if not plan.set:
         return config
     fields = {key: value for key, value in document.items() if key not in ("model_type", "auto_map")}
-    text = getattr(config, "get_text_config", lambda: config)()
+    text = _text_of(config)
+    parts = dict(parts_of(config))
+    text_path = next((path for path, part in parts.items() if part is text), "")
     for key, value in plan.set.items():
-        _check_field(config, text, key, value)
-        if text is config or (hasattr(config, key) and not hasattr(text, key)):
-            fields[key] = value
-        else:
-            fields["text_config"] = {**fields.get("text_config", {}), key: value}
+        path, name = _split(key, parts)
+        owner = parts[path] if path else text if hasattr(text, key) else config
+        _check_field(config, owner, key, name, value)
+        _put(fields, path or (text_path if owner is text else ""), name, value)
     try:
         return make(**fields)
     except _errors() as error:
-        what = f"{type(config).__name__} refuses {', '.join(plan.set)}: {_first_line(error)}"
+        what = f"{type(config).__name__} refuses {', '.join(plan.set)}: {_last_line(error)}"
         raise Day0Error("--set", what, hint="check these fields together") from None
 
 
-def _check_field(config: Any, text: Any, key: str, value: object) -> None:
-    owner = text if hasattr(text, key) else config
-    if not hasattr(owner, key) or key.startswith("_") or callable(getattr(owner, key)):
-        fields = tuple(sorted({*config.to_dict(), *text.to_dict()}))
-        what = f"{type(config).__name__} has no field '{key}'"
-        raise Day0Error(f"--set {key}", what, hint=near_names(key, fields) or "see the model's config class")
-    before = getattr(owner, key)
-    numeric = isinstance(before, (int, float)) and not isinstance(before, bool)
-    if numeric and not isinstance(value, (int, float)) and value is not None:
-        what = f"expected a number such as {before}, got the {type(value).__name__} {value!r}"
-        raise Day0Error(f"--set {key}", what, hint=f"write --set {key}={before}")
+def _split(key: str, parts: dict[str, Any]) -> tuple[str, str]:
+    """Split `vision_config.depth` into the path of a part and the name of a field in it."""
+    path, dot, name = key.rpartition(".")
+    if dot and f"{path}." not in parts:
+        known = tuple(one[:-1] for one in parts if one)
+        hint = near_names(path, known) or f"parts: {', '.join(known) or 'none'}"
+        raise Day0Error(f"--set {key}", f"the config has no part '{path}'", hint=hint)
+    return path + dot, name
 
 
-def _auto_class(transformers: ModuleType, config: Any, source: str) -> tuple[Any, str]:
+def _put(fields: dict[str, Any], path: str, name: str, value: object) -> None:
+    for step in path.split(".")[:-1]:
+        inner = fields.get(step)
+        fields[step] = dict(inner) if isinstance(inner, dict) else {}
+        fields = fields[step]
+    fields[name] = value
+
+
+def _check_field(config: Any, owner: Any, key: str, name: str, value: object) -> None:
+    if not hasattr(owner, name) or name.startswith("_") or callable(getattr(owner, name)):
+        fields = tuple(sorted({*config.to_dict(), *owner.to_dict()}))
+        what = f"{type(owner).__name__} has no field '{name}'"
+        raise Day0Error(f"--set {key}", what, hint=near_names(name, fields) or "see the model's config class")
+    _check_type(key, getattr(owner, name), value)
+
+
+_KINDS: tuple[tuple[type, tuple[type, ...], str], ...] = (
+    (bool, (bool,), "true or false"),
+    (int, (int, float), "a number"),  # a dropout of 0 is a whole number by chance; transformers knows which are
+    (float, (int, float), "a number"),
+    (str, (str,), "a word"),
+    (list, (list,), "a list"),
+    (tuple, (list,), "a list"),
+    (dict, (dict,), "a mapping"),
+)
+
+
+def _check_type(key: str, before: object, value: object) -> None:
+    """Raise Day0Error where the value is of another kind than the field's; null, and anything for null, is let pass."""
+    kind = next((one for one in _KINDS if isinstance(before, one[0])), None)
+    if kind is None or value is None:
+        return
+    # True is a whole number in Python, and no number of layers.
+    if isinstance(value, bool) != (kind[0] is bool) or not isinstance(value, kind[1]):
+        example = json.dumps(before, default=str)
+        short = example if len(example) <= 60 else f"{example[:60]}…"
+        what = f"expected {kind[2]} such as {short}, got the {type(value).__name__} {value!r}"
+        raise Day0Error(f"--set {key}", what[:300], hint=f"write --set {key}={short}")
+
+
+def _auto_class(transformers: ModuleType, config: Any, source: str) -> tuple[Any, Any, str]:
+    """Return the auto class, the model's class (None while remote code is not loaded) and the class's name."""
     for name in AUTO_CLASSES:
         auto = getattr(transformers, name)
         if type(config) in auto._model_mapping:
-            return auto, auto._model_mapping[type(config)].__name__
+            model_class = auto._model_mapping[type(config)]
+            if isinstance(model_class, tuple):
+                model_class = model_class[0]
+            return auto, model_class, model_class.__name__
         if type(config).__name__ in str(getattr(config, "auto_map", {}) or {}):
-            return auto, type(config).__name__.replace("Config", "ForCausalLM")
+            return auto, None, type(config).__name__.replace("Config", "ForCausalLM")
     raise Day0Error(
         source,
         f"transformers {transformers.__version__} has no causal language model for {type(config).__name__}",
@@ -163,7 +247,35 @@ def _auto_class(transformers: ModuleType, config: Any, source: str) -> tuple[Any
     )
 
 
-def _build(auto: Any, config: Any, dtype: torch.dtype, device: str, plan: ModelPlan) -> nn.Module:
+def _config_line(error: BaseException) -> str:
+    """Return the line of transformers' model or config that raised."""
+    traceback, place = error.__traceback__, ""
+    while traceback is not None:
+        name = traceback.tb_frame.f_code.co_filename
+        if "/models/" in name and not name.startswith(_OUR_FOLDER):
+            place = f"{'/'.join(name.split('/')[-3:])}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return f"raised by {place}" if place else f"raised as {type(error).__name__}"
+
+
+_OUR_FOLDER = str(Path(__file__).resolve().parent)
+
+
+def _missing_field(config: Any, error: BaseException) -> str:
+    """Return which fields of the config the raising line reads and finds empty, as the next step."""
+    names: list[str] = []
+    traceback = error.__traceback__
+    while traceback is not None:
+        code, line = traceback.tb_frame.f_code, traceback.tb_lineno
+        if "/models/" in code.co_filename and not code.co_filename.startswith(_OUR_FOLDER):
+            names = re.findall(r"config\.(\w+)", linecache.getline(code.co_filename, line)) or names
+        traceback = traceback.tb_next
+    text = _text_of(config)
+    empty = [name for name in names if getattr(text, name, getattr(config, name, None)) is None]
+    return f"the default config leaves {', '.join(empty)} empty: give it with --set {empty[0]}=…" if empty else ""
+
+
+def _build(auto: Any, config: Any, dtype: torch.dtype, device: str, plan: ModelPlan, class_name: str) -> nn.Module:
     options = {"trust_remote_code": plan.trust_remote_code} if plan.trust_remote_code else {}
     try:
         if device == "meta":
@@ -176,8 +288,9 @@ def _build(auto: Any, config: Any, dtype: torch.dtype, device: str, plan: ModelP
     except _errors() as error:
         raise Day0Error(
             plan.source,
-            f"the model cannot be built from this config: {_first_line(error)}",
-            hint="check the fields given with --set",
+            f"{class_name} cannot be built from this config: {_first_line(error)}",
+            facts=(_config_line(error),),
+            hint=_missing_field(config, error) or "check the fields given with --set",
         ) from error
     model.eval()
     assert isinstance(model, nn.Module)  # noqa: S101 - what transformers returns
@@ -191,9 +304,23 @@ def _errors() -> tuple[type[BaseException], ...]:
     return (*USER_ERRORS, StrictDataclassError)
 
 
+def _sparse_top_k(text: Any) -> int | None:
+    """Return how many tokens sparse attention selects; where it selects compressed ones, how many those stand for."""
+    chosen = _optional_int(text, "index_topk")
+    rates = getattr(text, "compress_rates", None)
+    rate = rates.get("compressed_sparse_attention") if isinstance(rates, dict) else None
+    return chosen * rate if chosen is not None and isinstance(rate, int) and rate > 0 else chosen
+
+
 def _optional_int(config: Any, name: str) -> int | None:
     value = getattr(config, name, None)
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _last_line(error: BaseException) -> str:
+    """Return the line that says what is wrong: checks of dataclasses put a heading before it."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[-1].strip()[:300]
 
 
 def _first_line(error: BaseException) -> str:

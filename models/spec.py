@@ -45,8 +45,9 @@ class ModelSpec:
     max_positions: int | None
     build: Callable[[str], nn.Module]
     notes: tuple[str, ...] = ()
-    image_inputs: Callable[[nn.Module, torch.Tensor], ImageInputs] | None = None
-    """Makes the inputs for one image per sequence of token ids [B, S]; None for a model without a vision branch."""
+    image_inputs: Callable[[nn.Module, torch.Tensor, Callable[[torch.Tensor], torch.Tensor]], ImageInputs] | None = None
+    """Makes the inputs for one image per sequence of token ids [B, S]; the last argument moves a tensor to where the
+    model runs. None for a model without a vision branch."""
     shrink: Callable[[], ModelSpec] | None = None
     """Gives the same model in a small size; None where nobody knows how."""
     shrunk: dict[str, str] = field(default_factory=dict)

@@ -70,9 +70,8 @@ def _default_phases(spec: ModelSpec, batch: int) -> tuple[Phase, ...]:
         phases.append(Phase(name="prefill_long", batch=batch, tokens=long, context=0, reason=why))
         phases.append(Phase(name="decode_long", batch=batch, tokens=1, context=long, reason=why))
     if spec.image_inputs is not None:
-        phases.append(
-            Phase(name="vision", batch=batch, tokens=IMAGE_PROMPT, context=0, images=1, reason="a prompt with an image")
-        )
+        why = "; ".join(("a prompt with an image", *(note for note in spec.notes if note.startswith("vision"))))
+        phases.append(Phase(name="vision", batch=batch, tokens=IMAGE_PROMPT, context=0, images=1, reason=why))
     return tuple(phases)
 
 
