@@ -15,7 +15,8 @@ from day0.analyzers.recorder import Recorder, watch_modules
 from day0.errors import USER_ERRORS, Day0Error
 from day0.models.caches import CacheWay, cache_ways
 from day0.models.driver import CallStyle, StepOutput, step, style_of
-from day0.models.fake import FakeValues, KnownTensor
+from day0.models.fake import FakeValues, known
+from day0.models.missing import missing_field_hint
 from day0.models.spec import ModelSpec
 from day0.models.workload import Phase, token_ids
 from day0.records import TraceEntry
@@ -135,7 +136,7 @@ def _run_phase(run: _Run, phase: Phase) -> None:
 def _placed(run: _Run, value: torch.Tensor) -> torch.Tensor:
     """Move a tensor to where the run takes place: on meta it loses its values, in mode fake whole numbers keep them."""
     if run.mode == "fake":
-        return value.to("meta") if value.is_floating_point() else KnownTensor(value)
+        return known(value)
     return value.to(run.device)
 
 
@@ -202,13 +203,17 @@ def failure_of(spec: ModelSpec, phase: Phase, recorder: Recorder, mode: Mode, er
     first = (str(error).strip().splitlines() or [""])[0] or type(error).__name__
     return Day0Error(
         f"{spec.source}, phase {phase.name}, {path or 'model'} ({kind or spec.class_name})",
-        f"cannot be traced {_PLACES[mode]}: {_named(error, first)[:200]}",
+        f"cannot be traced {_PLACES[mode]}: {_short(_named(error, first))}",
         facts=(f"raised by {_line_of(error)}",),
         hint=_next_step(spec, mode, error),
     )
 
 
 _PLACES = {"meta": "on meta", "fake": "without values", "real": "on cpu"}
+
+
+def _short(text: str, most: int = 200) -> str:
+    return text if len(text) <= most else f"{text[:most].rpartition(' ')[0]} …"
 
 
 def _named(error: BaseException, first: str) -> str:
@@ -220,8 +225,10 @@ def _next_step(spec: ModelSpec, mode: Mode, error: BaseException) -> str:
     text = str(error)
     if "expected scalar type" in text or "same dtype" in text or "dtype" in text and "float" in text.lower():
         return "the model mixes dtypes in its own code: try --dtype float32"
+    if missing := missing_field_hint(error):
+        return missing
     if mode != "real":
-        return "let --mode auto try the other modes"
+        return "try the other modes, or change the config with --set"
     return "look at that line: the config may lack a field that it needs, give it with --set"
 
 

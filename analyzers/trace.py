@@ -72,6 +72,7 @@ def _climb(
     if mode != "auto":
         chosen = _mode(mode)
         return _Done(mode=chosen, reason="asked for", spec=spec, attempt=attempt(spec, phases, chosen, progress))
+    spec.build("meta")  # a model that cannot be built is no matter of modes
     stops: list[tuple[str, Day0Error]] = []
     for name, rung, make in _rungs(spec):
         if MODES.index(rung) < MODES.index(_mode(first if first != "auto" else "meta")):
@@ -123,12 +124,16 @@ def _reason(name: str, stops: list[tuple[str, Day0Error]]) -> str:
 
 
 def _all_failed(stops: list[tuple[str, Day0Error]]) -> Day0Error:
-    """Return the first failure, with what the other modes met: that they all meet the same says it is the model."""
-    _, first = stops[0]
-    others = tuple(f"{name}: {error.what}, {_line(error)}" for name, error in stops[1:])
-    wrapped = Day0Error(first.where, first.what, facts=(*first.facts, *others), hint=stops[-1][1].hint or first.hint)
-    wrapped.__cause__ = stops[-1][1].__cause__ or first.__cause__
-    return wrapped
+    """Return the failure of the last mode in which the model ran, with what the others met.
+
+    meta stops at the first value that is asked for; what stops the mode after it says more of the model.
+    """
+    ran = [error for _, error in stops if error.__cause__ is not None] or [stops[0][1]]
+    last = ran[-1]
+    others = tuple(f"{name}: {error.what}, {_line(error)}" for name, error in stops if error is not last)
+    failed = Day0Error(last.where, last.what, facts=(*last.facts, *others), hint=last.hint)
+    failed.__cause__ = last.__cause__
+    return failed
 
 
 def _line(error: Day0Error) -> str:

@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-__all__ = ["FakeValues", "KnownTensor"]
+__all__ = ["FakeValues", "KnownTensor", "known"]
 
 KNOWN_BYTES = 16 << 20
 """A tensor of more bytes is not computed for real."""
@@ -89,6 +89,11 @@ class KnownTensor(torch.Tensor):
     def __repr__(self, *, tensor_contents: object = None) -> str:
         """Show that it is one of these."""
         return f"KnownTensor({self.held!r})"
+
+
+def known(value: torch.Tensor) -> torch.Tensor:
+    """Bring a tensor from the CPU into a run without memory: whole numbers and truth values keep what they are."""
+    return value.to("meta") if value.is_floating_point() else KnownTensor(value)
 
 
 class _KeepData(TorchFunctionMode):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import linecache
 import os
-import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +13,10 @@ from torch import nn
 
 from day0.errors import USER_ERRORS, Day0Error, near_names
 from day0.hashing import hash_json
+from day0.models.driver import step
+from day0.models.fake import FakeValues, KnownTensor, known
+from day0.models.missing import missing_field_hint
+from day0.models.shrink import SHRINK_STEPS, changes, shrink_fields, subsets
 from day0.models.sizes import parts_of, refuse_absurd_sizes
 from day0.models.spec import ModelSpec
 from day0.models.vision import has_vision, image_inputs
@@ -35,7 +37,7 @@ def open_hf(plan: ModelPlan) -> ModelSpec:
     """
     transformers = _import_transformers()
     name = plan.source.removeprefix("hf:")
-    config = _config(transformers, name, plan)
+    config, shrunk = _config(transformers, name, plan)
     text = _text_of(config)
     auto, model_class, class_name = _auto_class(transformers, config, plan.source)
     config = _config_for(model_class, config)
@@ -49,7 +51,7 @@ def open_hf(plan: ModelPlan) -> ModelSpec:
     document.pop("transformers_version", None)
 
     def build(device: str) -> nn.Module:
-        return _build(auto, config, dtype, device, plan, class_name)
+        return _build(_maker(auto, model_class, config), config, dtype, device, plan, class_name)
 
     return ModelSpec(
         source=plan.source,
@@ -62,6 +64,8 @@ def open_hf(plan: ModelPlan) -> ModelSpec:
         max_positions=_optional_int(text, "max_position_embeddings"),
         build=build,
         image_inputs=image_inputs if model_class is not None and has_vision(model_class.forward, config) else None,
+        shrink=None if plan.shrink else lambda: open_hf(plan.model_copy(update={"shrink": True})),
+        shrunk=shrunk,
         notes=("weights are random, drawn from the seed", *fitted),
     )
 
@@ -95,23 +99,72 @@ def _import_transformers() -> ModuleType:
     return transformers
 
 
-def _config(transformers: ModuleType, name: str, plan: ModelPlan) -> Any:
+def _config(transformers: ModuleType, name: str, plan: ModelPlan) -> tuple[Any, dict[str, str]]:
+    """Return the config as asked for, and what was made smaller in it."""
+    config, document, make = _plain_config(transformers, name, plan)
+    told: dict[str, str] = {}
+    if plan.shrink:
+        refuse_absurd_sizes(config, plan.source)
+        small = _shrunken(transformers, config, make, plan)
+        document, told = small.to_dict(), changes(config, small)
+        config = small
+    return _overridden(config, document, make, plan), told
+
+
+def _plain_config(transformers: ModuleType, name: str, plan: ModelPlan) -> tuple[Any, dict[str, Any], Any]:
+    """Return the config, the fields that its file gives, and what makes a config from fields."""
     known = tuple(transformers.CONFIG_MAPPING.keys())
     if name in known:
         make = transformers.CONFIG_MAPPING[name]
         try:
-            default = transformers.AutoConfig.for_model(name)
+            return transformers.AutoConfig.for_model(name), {}, make
         except _errors() as error:
             what = f"transformers refuses the default config of {name}: {_last_line(error)}"
             hint = "write the config that you need into a folder's config.json"
             raise Day0Error(plan.source, what, facts=(_config_line(error),), hint=hint) from error
-        return _overridden(default, {}, make, plan)
     folder = Path(name)
     if not folder.is_dir():
         facts = (f"transformers {transformers.__version__} knows {len(known)} model types",)
         hint = near_names(name, known) or "give a model type, or a folder with config.json"
         raise Day0Error(plan.source, f"'{name}' is neither a model type nor a folder", facts=facts, hint=hint)
     return _config_of_folder(transformers, folder, plan)
+
+
+def _shrunken(transformers: ModuleType, config: Any, make: Any, plan: ModelPlan) -> Any:
+    """Return the smallest config of the same structure whose model can be built and run.
+
+    Raises Day0Error where not even fewer layers are borne.
+    """
+    reason = ""
+    for images in (True, False):
+        for steps in subsets(SHRINK_STEPS):
+            fields = {key: value for key, value in shrink_fields(config, steps).items() if key not in _NOT_FIELDS}
+            try:
+                small = make(**fields)
+                _fit_vision(small, plan)
+                _try_small(transformers, small, plan, images=images)
+            except (*_errors(), Day0Error) as error:
+                reason = reason or f"{type(error).__name__}: {_last_line(error)}"
+                continue
+            return small
+    what = f"{type(config).__name__} bears no smaller sizes: {reason}"
+    raise Day0Error(f"{plan.source}, --shrink", what, hint="make it smaller with --set, field by field")
+
+
+_NOT_FIELDS = ("model_type", "auto_map", "architectures", "transformers_version")
+
+
+def _try_small(transformers: ModuleType, config: Any, plan: ModelPlan, *, images: bool) -> None:
+    """Build the small model and run a few tokens through it, and an image where it takes one, without memory."""
+    auto, model_class, class_name = _auto_class(transformers, config, plan.source)
+    config = _config_for(model_class, config)
+    with FakeValues():
+        model = _build(_maker(auto, model_class, config), config, dtype_of(plan.dtype), "cpu", plan, class_name)
+        ids_BS = torch.arange(1, 9)[None]
+        step(model, KnownTensor(ids_BS), use_cache=False)
+        if images and model_class is not None and has_vision(model_class.forward, config):
+            made = image_inputs(model, ids_BS, known)
+            step(model, known(made.ids_BS), use_cache=False, inputs=made.arguments)
 
 
 def _fit_vision(config: Any, plan: ModelPlan) -> tuple[str, ...]:
@@ -127,7 +180,7 @@ def _fit_vision(config: Any, plan: ModelPlan) -> tuple[str, ...]:
     return (f"vision_config.out_hidden_size {ours} -> {theirs}: the default does not fit the text's width",)
 
 
-def _config_of_folder(transformers: ModuleType, folder: Path, plan: ModelPlan) -> Any:
+def _config_of_folder(transformers: ModuleType, folder: Path, plan: ModelPlan) -> tuple[Any, dict[str, Any], Any]:
     path = folder / "config.json"
     document = _read_config(path, folder)
     if "auto_map" in document and not plan.trust_remote_code:
@@ -142,7 +195,7 @@ def _config_of_folder(transformers: ModuleType, folder: Path, plan: ModelPlan) -
         )
     except _errors() as error:
         raise Day0Error(str(path), f"transformers refuses it: {_first_line(error)}", hint="check model_type") from None
-    return _overridden(config, document, type(config), plan)
+    return config, document, type(config)
 
 
 def _read_config(path: Path, folder: Path) -> dict[str, Any]:
@@ -261,36 +314,29 @@ def _config_line(error: BaseException) -> str:
 _OUR_FOLDER = str(Path(__file__).resolve().parent)
 
 
-def _missing_field(config: Any, error: BaseException) -> str:
-    """Return which fields of the config the raising line reads and finds empty, as the next step."""
-    names: list[str] = []
-    traceback = error.__traceback__
-    while traceback is not None:
-        code, line = traceback.tb_frame.f_code, traceback.tb_lineno
-        if "/models/" in code.co_filename and not code.co_filename.startswith(_OUR_FOLDER):
-            names = re.findall(r"config\.(\w+)", linecache.getline(code.co_filename, line)) or names
-        traceback = traceback.tb_next
-    text = _text_of(config)
-    empty = [name for name in names if getattr(text, name, getattr(config, name, None)) is None]
-    return f"the default config leaves {', '.join(empty)} empty: give it with --set {empty[0]}=…" if empty else ""
+def _maker(auto: Any, model_class: Any, config: Any) -> Any:
+    """Return what builds from the config: the auto class, or the class itself for a part that no auto class knows."""
+    if model_class is None or type(config) in auto._model_mapping:
+        return auto.from_config
+    return model_class._from_config
 
 
-def _build(auto: Any, config: Any, dtype: torch.dtype, device: str, plan: ModelPlan, class_name: str) -> nn.Module:
+def _build(make: Any, config: Any, dtype: torch.dtype, device: str, plan: ModelPlan, class_name: str) -> nn.Module:
     options = {"trust_remote_code": plan.trust_remote_code} if plan.trust_remote_code else {}
     try:
         if device == "meta":
             with torch.device("meta"):
-                model = auto.from_config(config, dtype=dtype, **options)
+                model = make(config, dtype=dtype, **options)
         else:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(plan.seed)
-                model = auto.from_config(config, dtype=dtype, **options).to(device)
+                model = make(config, dtype=dtype, **options).to(device)
     except _errors() as error:
         raise Day0Error(
             plan.source,
             f"{class_name} cannot be built from this config: {_first_line(error)}",
             facts=(_config_line(error),),
-            hint=_missing_field(config, error) or "check the fields given with --set",
+            hint=missing_field_hint(error) or "check the fields given with --set",
         ) from error
     model.eval()
     assert isinstance(model, nn.Module)  # noqa: S101 - what transformers returns
@@ -325,4 +371,5 @@ def _last_line(error: BaseException) -> str:
 
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0][:300]
+    # A KeyError's text is the key alone, and reads like nothing.
+    return f"{type(error).__name__}: {lines[0]}"[:300] if isinstance(error, LookupError) else lines[0][:300]

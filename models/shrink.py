@@ -41,7 +41,29 @@ def shrink_fields(config: Any, steps: tuple[Step, ...]) -> Fields:
         if inner is not None:
             for step in steps:
                 step(part, inner)
+    _fit_parts(config, fields)
     return fields
+
+
+def _fit_parts(config: Any, fields: Fields) -> None:
+    """Let the parts that hand tensors to another part end in its new width: the text's first, then the towers'."""
+    text = config.get_text_config(decoder=True)
+    parts = sorted(parts_of(config), key=lambda item: item[1] is not text)
+    for path, part in parts:
+        before, after = _hidden(vars(part)), _hidden(_inner(fields, path) or {})
+        if not before or not after or before == after:
+            continue
+        for other, _ in parts:
+            inner = _inner(fields, other)
+            if inner is None or other == path:
+                continue
+            for name, value in list(inner.items()):
+                if value == before and name != "hidden_size" and re.search("hidden|proj|width|embed|output_dim", name):
+                    inner[name] = after
+
+
+def _hidden(fields: Fields) -> int:
+    return next((_count(fields[name]) for name in ("hidden_size", "d_model", "n_embd") if _count(fields.get(name))), 0)
 
 
 def changes(before: Any, after: Any) -> dict[str, str]:
@@ -157,7 +179,7 @@ def fewer_words(part: Any, fields: Fields) -> None:
 
 
 def fewer_heads(part: Any, fields: Fields) -> None:
-    """Keep four heads; their widths stay, and so does the number of query heads for each key head."""
+    """Keep four heads; their widths stay, and so does the number of query heads for each key head up to four."""
     names = [name for name in fields if HEADS.fullmatch(name) and _count(fields[name])]
     most = max((fields[name] for name in names), default=0)
     if most <= HEAD_COUNT or most % HEAD_COUNT:
