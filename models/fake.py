@@ -96,18 +96,50 @@ def known(value: torch.Tensor) -> torch.Tensor:
     return value.to("meta") if value.is_floating_point() else KnownTensor(value)
 
 
+_READS: dict[Any, Callable[[Any], Any]] = {
+    torch.Tensor.item: lambda value: value,
+    torch.Tensor.__bool__: bool,
+    torch.Tensor.__int__: int,
+    torch.Tensor.__index__: int,
+    torch.Tensor.__float__: float,
+}
+
+
 class _KeepData(TorchFunctionMode):
-    """Keeps the values of `torch.tensor(data, device="meta")`, which torch drops before any operator is called."""
+    """What torch does to meta tensors before any operator is called, and a run without memory needs otherwise.
+
+    It drops the values of `torch.tensor(data, device="meta")`, and refuses to read a number.
+    """
+
+    def __init__(self, assumed: Counter[str]) -> None:
+        super().__init__()
+        self._assumed = assumed
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if func in (torch.tensor, torch.as_tensor) and not isinstance(args[0] if args else None, torch.Tensor):
             kwargs.pop("device", None)
+            args = tree_map(self._read, args)
         elif func is torch.Tensor.new_tensor:
             args, kwargs = args[1:], {"dtype": args[0].dtype, **kwargs}
             kwargs.pop("device", None)
             return torch.tensor(*args, **kwargs)
+        elif func in _READS and type(args[0]) is torch.Tensor and args[0].device.type == "meta":
+            self._assumed["number"] += 1
+            return _READS[func](_scalar(args[0]))
+        elif func is torch.Tensor.tolist and type(args[0]) is torch.Tensor and args[0].device.type == "meta":
+            self._assumed["number"] += args[0].numel()
+            return torch.full(args[0].shape, _scalar(args[0])).tolist()
         return func(*args, **kwargs)
+
+    def _read(self, value: Any) -> Any:
+        """Return the numbers of a tensor that stands in a list of data."""
+        if isinstance(value, KnownTensor):
+            return value.held.tolist()
+        if isinstance(value, torch.Tensor) and value.device.type == "meta":
+            self._assumed["number"] += value.numel()
+            return torch.full(value.shape, _scalar(value)).tolist()
+        return value
 
 
 class FakeValues(TorchDispatchMode):
@@ -118,7 +150,7 @@ class FakeValues(TorchDispatchMode):
         self.assumed: Counter[str] = Counter()
         """What had to be assumed, and how often."""
         self._spoilt: dict[int, Any] = {}
-        self._data = _KeepData()
+        self._data = _KeepData(self.assumed)
 
     def __enter__(self) -> FakeValues:
         """Begin: from here on there are no tensors with memory but known ones."""

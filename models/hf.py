@@ -173,11 +173,13 @@ def _fit_vision(config: Any, plan: ModelPlan) -> tuple[str, ...]:
     The default parts of some types come from different models of a family; a checkpoint's config has parts that fit.
     """
     vision, text = getattr(config, "vision_config", None), _text_of(config)
-    ours, theirs = _optional_int(vision, "out_hidden_size"), _optional_int(text, "hidden_size")
+    # One family calls the width inside `embed_dim` and the width at the end `hidden_size`.
+    name = "hidden_size" if _optional_int(vision, "embed_dim") else "out_hidden_size"
+    ours, theirs = _optional_int(vision, name), _optional_int(text, "hidden_size")
     if Path(plan.source.removeprefix("hf:")).is_dir() or ours is None or theirs is None or ours == theirs:
         return ()
-    vision.out_hidden_size = theirs
-    return (f"vision_config.out_hidden_size {ours} -> {theirs}: the default does not fit the text's width",)
+    setattr(vision, name, theirs)
+    return (f"vision_config.{name} {ours} -> {theirs}: the default does not fit the text's width",)
 
 
 def _config_of_folder(transformers: ModuleType, folder: Path, plan: ModelPlan) -> tuple[Any, dict[str, Any], Any]:
