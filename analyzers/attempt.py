@@ -25,7 +25,11 @@ __all__ = ["Attempt", "attempt"]
 
 Mode = Literal["meta", "fake", "real"]
 
-OUR_FOLDERS = (str(Path(__file__).parent), str(Path(__file__).resolve().parent), str(Path(step.__code__.co_filename).parent))
+OUR_FOLDERS = (
+    str(Path(__file__).parent),
+    str(Path(__file__).resolve().parent),
+    str(Path(step.__code__.co_filename).parent),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +67,7 @@ class _Run:
         return "meta" if self.mode == "meta" else "cpu"
 
 
-class _CacheTrouble(Exception):  # noqa: N818 - it is caught here and never leaves
+class _CacheTrouble(Exception):
     """The cache that the model makes for itself does not work; another may."""
 
     def __init__(self, error: Day0Error) -> None:
@@ -162,9 +166,7 @@ def _filled_cache(run: _Run, phase: Phase, ids_BS: torch.Tensor) -> StepOutput |
 
 def _step(run: _Run, ids_BS: torch.Tensor, earlier: StepOutput | None, inputs: dict[str, Any]) -> StepOutput:
     cache = earlier.cache if earlier is not None else run.way.make()
-    return step(
-        run.model, ids_BS, cache, style=run.style, earlier=earlier, use_cache=run.way.use_cache, inputs=inputs
-    )
+    return step(run.model, ids_BS, cache, style=run.style, earlier=earlier, use_cache=run.way.use_cache, inputs=inputs)
 
 
 def _no_cache(run: _Run) -> str:
@@ -188,7 +190,7 @@ def _explained(run: _Run, phase: Phase) -> Iterator[None]:
     except Day0Error:
         raise
     except USER_ERRORS as error:
-        explained = failure_of(run.spec, phase, run.recorder, run.mode, error)
+        explained = _failure(run.spec, phase, run.recorder, run.mode, error)
         if not phase.images and _from_cache(error) and run.style.cache_name is not None and run.way.use_cache:
             explained.__cause__ = error
             raise _CacheTrouble(explained) from error
@@ -197,7 +199,7 @@ def _explained(run: _Run, phase: Phase) -> Iterator[None]:
         run.recorder.modules.clear()
 
 
-def failure_of(spec: ModelSpec, phase: Phase, recorder: Recorder, mode: Mode, error: BaseException) -> Day0Error:
+def _failure(spec: ModelSpec, phase: Phase, recorder: Recorder, mode: Mode, error: BaseException) -> Day0Error:
     """Say where a model stopped and why."""
     path, kind = recorder.last_module
     first = (str(error).strip().splitlines() or [""])[0] or type(error).__name__
@@ -223,7 +225,7 @@ def _named(error: BaseException, first: str) -> str:
 
 def _next_step(spec: ModelSpec, mode: Mode, error: BaseException) -> str:
     text = str(error)
-    if "expected scalar type" in text or "same dtype" in text or "dtype" in text and "float" in text.lower():
+    if "expected scalar type" in text or "same dtype" in text or ("dtype" in text and "float" in text.lower()):
         return "the model mixes dtypes in its own code: try --dtype float32"
     if missing := missing_field_hint(error):
         return missing

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Literal
 
-from day0.analyzers.attempt import Attempt, attempt, failure_of
+from day0.analyzers.attempt import Attempt, attempt
 from day0.errors import Day0Error
 from day0.models.spec import ModelSpec
 from day0.models.workload import Phase
@@ -65,9 +65,7 @@ def _images(spec: ModelSpec, phase: Phase, mode: str, text: _Done, progress: Pro
         return f"cannot be traced: {error.where}: {error.what}"
 
 
-def _climb(
-    spec: ModelSpec, phases: tuple[Phase, ...], mode: str, progress: Progress, *, first: str = "meta"
-) -> _Done:
+def _climb(spec: ModelSpec, phases: tuple[Phase, ...], mode: str, progress: Progress, *, first: str = "meta") -> _Done:
     """Try one mode after the other, cheapest first, until one works."""
     if mode != "auto":
         chosen = _mode(mode)

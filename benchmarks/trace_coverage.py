@@ -142,7 +142,11 @@ def _rows(names: list[str], asked: argparse.Namespace) -> Iterator[Row]:
 
 def _received(name: str, pipe: Any, process: Any, limit: float, *, finished: bool) -> Row:
     try:
-        row = pipe.recv() if finished else Row(name=name, versions=_versions(), built=True, cause=f"no end in {limit:.0f} s")
+        row = (
+            pipe.recv()
+            if finished
+            else Row(name=name, versions=_versions(), built=True, cause=f"no end in {limit:.0f} s")
+        )
     except EOFError:
         process.join()
         row = Row(name=name, versions=_versions(), built=True, cause=f"the process died, exit code {process.exitcode}")

@@ -69,9 +69,7 @@ def _streams(model: nn.Module, config: Any) -> int:
     return streams if isinstance(streams, int) and hasattr(model, "lm_heads") else 1
 
 
-def _extra_inputs(
-    model: nn.Module, names: Mapping[str, Any], config: Any
-) -> dict[str, Callable[[torch.Tensor], Any]]:
+def _extra_inputs(model: nn.Module, names: Mapping[str, Any], config: Any) -> dict[str, Callable[[torch.Tensor], Any]]:
     if "lang_ids" in names and getattr(config, "languages", None):
         return {"lang_ids": lambda ids_BS: ids_BS.new_zeros(ids_BS.shape[0])}
     if "shared_kv_states" in names:

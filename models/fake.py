@@ -18,11 +18,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_map
 
 __all__ = ["FakeValues", "KnownTensor", "known"]
@@ -55,10 +55,10 @@ class KnownTensor(torch.Tensor):
     """A meta tensor that carries its values, `held`, on the CPU."""
 
     held: torch.Tensor
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # torch's own idiom
 
     @staticmethod
-    def __new__(cls, real: torch.Tensor) -> KnownTensor:
+    def __new__(cls: type[KnownTensor], real: torch.Tensor) -> KnownTensor:  # noqa: PYI034 - torch asks for a static method
         """Wrap a real tensor; both have the same shape, strides and dtype."""
         made: KnownTensor = torch.Tensor._make_wrapper_subclass(
             cls,
@@ -73,7 +73,9 @@ class KnownTensor(torch.Tensor):
         return made
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]  # torch declares a static method
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
         """Outside the mode, a mode is made for the one call."""
         with FakeValues():
             return func(*args, **(kwargs or {}))
@@ -86,7 +88,7 @@ class KnownTensor(torch.Tensor):
         """Return the values as an array."""
         return self.held.numpy(force=force)
 
-    def __repr__(self, *, tensor_contents: object = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # torch leaves it untyped
         """Show that it is one of these."""
         return f"KnownTensor({self.held!r})"
 
@@ -118,8 +120,11 @@ class _KeepData(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if func in (torch.tensor, torch.as_tensor) and not isinstance(args[0] if args else None, torch.Tensor):
-            kwargs.pop("device", None)
             args = tree_map(self._read, args)
+            if kwargs.pop("device", None) is not None:
+                # On meta no operator is called for it, and none is to be recorded.
+                with _disable_current_modes():
+                    return KnownTensor(torch.tensor(*args, **kwargs))
         elif func is torch.Tensor.new_tensor:
             args, kwargs = args[1:], {"dtype": args[0].dtype, **kwargs}
             kwargs.pop("device", None)
@@ -152,16 +157,16 @@ class FakeValues(TorchDispatchMode):
         self._spoilt: dict[int, Any] = {}
         self._data = _KeepData(self.assumed)
 
-    def __enter__(self) -> FakeValues:
+    def __enter__(self) -> Self:
         """Begin: from here on there are no tensors with memory but known ones."""
-        self._data.__enter__()
-        super().__enter__()
+        self._data.__enter__()  # type: ignore[no-untyped-call]
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         """End."""
-        super().__exit__(*exception)
-        self._data.__exit__(*exception)
+        super().__exit__(*exception)  # type: ignore[no-untyped-call]
+        self._data.__exit__(*exception)  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Run one operator for real where all its values are known, else on meta."""
@@ -300,7 +305,7 @@ def _most_elements(tensors: list[torch.Tensor]) -> int:
     """Return how many elements the result can have when all are broadcast against each other."""
     rank = max(tensor.dim() for tensor in tensors)
     shapes = [(1,) * (rank - tensor.dim()) + tuple(tensor.shape) for tensor in tensors]
-    broadcast = math.prod(max(sizes) for sizes in zip(*shapes, strict=True))
+    broadcast: int = math.prod(max(sizes) for sizes in zip(*shapes, strict=True))
     return max(broadcast, sum(tensor.numel() for tensor in tensors))
 
 

@@ -136,6 +136,7 @@ def _shrunken(transformers: ModuleType, config: Any, make: Any, plan: ModelPlan)
     Raises Day0Error where not even fewer layers are borne.
     """
     reason = ""
+    refusals: tuple[type[BaseException], ...] = (*_errors(), Day0Error)
     for images in (True, False):
         for steps in subsets(SHRINK_STEPS):
             fields = {key: value for key, value in shrink_fields(config, steps).items() if key not in _NOT_FIELDS}
@@ -143,7 +144,7 @@ def _shrunken(transformers: ModuleType, config: Any, make: Any, plan: ModelPlan)
                 small = make(**fields)
                 _fit_vision(small, plan)
                 _try_small(transformers, small, plan, images=images)
-            except (*_errors(), Day0Error) as error:
+            except refusals as error:
                 reason = reason or f"{type(error).__name__}: {_last_line(error)}"
                 continue
             return small
@@ -245,10 +246,10 @@ def _split(key: str, parts: dict[str, Any]) -> tuple[str, str]:
 
 
 def _put(fields: dict[str, Any], path: str, name: str, value: object) -> None:
-    for step in path.split(".")[:-1]:
-        inner = fields.get(step)
-        fields[step] = dict(inner) if isinstance(inner, dict) else {}
-        fields = fields[step]
+    for part in path.split(".")[:-1]:
+        inner = fields.get(part)
+        fields[part] = dict(inner) if isinstance(inner, dict) else {}
+        fields = fields[part]
     fields[name] = value
 
 

@@ -1,4 +1,4 @@
-"""Which config field is it that a model misses where it stopped?
+"""Name the config field that a model misses where it stopped.
 
 Default configs leave fields empty that the model's code needs; the error then speaks of NoneType and not of the field.
 """

@@ -26,9 +26,12 @@ TOP_K = 32
 """What sparse attention selects."""
 
 INNER_NAMES = re.compile(r"\w*(intermediate|ffn|mlp|inner|shared_expert)\w*_(size|dim)|d_ff|n_inner|ffn_hidden_size")
-WIDTH_NAMES = re.compile(r"(\w*_)?(hidden_size|hidden_dim|embed_dim|embedding_size)|d_model|n_embd|dim|\w*projection_dim")
+WIDTH_NAMES = re.compile(
+    r"(\w*_)?(hidden_size|hidden_dim|embed_dim|embedding_size)|d_model|n_embd|dim|\w*projection_dim"
+)
 RANK_NAMES = re.compile(r"\w*lora_rank|\w*_rank")
 PERIODS = re.compile(r"\w*(interval|period|freq|every_n_layers|pattern)")
+PER_TOKEN = re.compile(r"num_experts_per_tok\w*|\w*moe_top_?k|moe_k|top_k_experts|n_experts_per_token")
 Fields = dict[str, Any]
 Step = Callable[[Any, Fields], None]
 
@@ -153,11 +156,9 @@ def fewer_experts(part: Any, fields: Fields) -> None:
     for name, value in list(fields.items()):
         if not _count(value):
             continue
-        if EXPERTS.fullmatch(name) and "shared" not in name and "per_tok" not in name and value > EXPERT_COUNT:
-            fields[name] = EXPERT_COUNT
-        elif re.fullmatch(r"num_experts_per_tok\w*|\w*moe_top_?k|moe_k|top_k_experts|n_experts_per_token", name):
-            fields[name] = min(value, 2)
-        elif had and name in ("n_group", "num_expert_group"):
+        if EXPERTS.fullmatch(name) and "shared" not in name and "per_tok" not in name:
+            fields[name] = min(value, EXPERT_COUNT)
+        elif PER_TOKEN.fullmatch(name) or (had and name in ("n_group", "num_expert_group")):
             fields[name] = min(value, 2)
         elif had and name in ("topk_group", "num_limited_groups"):
             fields[name] = 1

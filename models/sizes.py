@@ -20,7 +20,9 @@ MAX_PARAMETERS = 10**15
 
 LAYERS = re.compile(r"(num|n)_(\w+_)?layers?|\w+_layers?|depth|layers?")
 EXPERTS = re.compile(r"\w*(num|n)_\w*experts|\w*experts_num|num_local_experts")
-WIDTHS = re.compile(r"\w*hidden_size|d_model|n_embd|\w*intermediate_size|\w*ffn_dim|d_ff|\w*head_dim|vocab_size|n_inner")
+WIDTHS = re.compile(
+    r"\w*hidden_size|d_model|n_embd|\w*intermediate_size|\w*ffn_dim|d_ff|\w*head_dim|vocab_size|n_inner"
+)
 HEADS = re.compile(r"num_\w*heads|n_heads?|\w+_attention_heads")
 
 

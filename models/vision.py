@@ -43,7 +43,7 @@ class _Tower:
     """Frames in one patch: towers made for video repeat an image."""
     merge: int
     side: int
-    """Pixels of an image's side, where the config fixes it."""
+    """Pixels of an image's side, 0 where the config does not fix it."""
 
 
 def has_vision(forward: Callable[..., Any], config: Any) -> bool:
@@ -102,7 +102,7 @@ def _tower(config: Any) -> _Tower:
         patch=patch,
         frames=_number(vision, ("temporal_patch_size",), 1),
         merge=_number(vision, ("spatial_merge_size", "merge_kernel_size", "merge_size", "pooling_kernel_size"), 1),
-        side=_number(vision, ("image_size", "img_size"), patch * 16),
+        side=_number(vision, ("image_size", "img_size"), 0),
     )
 
 
@@ -162,10 +162,8 @@ def _shaped_form(tower: _Tower, pixels: str, batch: int) -> dict[str, torch.Tens
     }
 
 
-def _whole_forms(
-    tower: _Tower, pixels: str, names: tuple[str, ...], batch: int
-) -> Iterator[dict[str, torch.Tensor]]:
-    for side in dict.fromkeys((tower.side, tower.patch * tower.merge * PATCHES)):
+def _whole_forms(tower: _Tower, pixels: str, names: tuple[str, ...], batch: int) -> Iterator[dict[str, torch.Tensor]]:
+    for side in (tower.side,) if tower.side else (tower.patch * 16, tower.patch * tower.merge * PATCHES):
         sizes = {"image_sizes": torch.tensor([[side, side]] * batch)} if "image_sizes" in names else {}
         if "target_sizes" in names:
             sizes["target_sizes"] = torch.tensor([[side // tower.patch, side // tower.patch]] * batch)
