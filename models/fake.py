@@ -25,14 +25,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_map
 
+from day0.models.assumed import ASSUMPTIONS, SELECTIONS, assumed_scalar, filled, filled_like, spread
+from day0.models.known import KNOWN_BYTES, META, KnownTensor, known, to_meta, to_real, wrapped
+
 __all__ = ["FakeValues", "KnownTensor", "known"]
-
-KNOWN_BYTES = 16 << 20
-"""A tensor of more bytes is not computed for real."""
-
 aten = torch.ops.aten
-_META = torch.device("meta")
-
 _UNINITIALISED = frozenset({"aten::empty", "aten::empty_strided", "aten::new_empty", "aten::empty_like"})
 _RANDOM = frozenset({"aten::rand", "aten::randn", "aten::normal", "aten::rand_like", "aten::randn_like"})
 _SAME_WHATEVER = frozenset(
@@ -48,56 +45,6 @@ _SAME_WHATEVER = frozenset(
     }
 )
 """Operators that ask a tensor for its shape and not for its values."""
-_FILLS = {"zeros": 0, "ones": 1, "empty": 0}
-
-
-class KnownTensor(torch.Tensor):
-    """A meta tensor that carries its values, `held`, on the CPU."""
-
-    held: torch.Tensor
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # torch's own idiom
-
-    @staticmethod
-    def __new__(cls: type[KnownTensor], real: torch.Tensor) -> KnownTensor:  # noqa: PYI034 - torch asks for a static method
-        """Wrap a real tensor; both have the same shape, strides and dtype."""
-        made: KnownTensor = torch.Tensor._make_wrapper_subclass(
-            cls,
-            real.size(),
-            strides=real.stride(),
-            storage_offset=real.storage_offset(),
-            dtype=real.dtype,
-            layout=real.layout,
-            device=_META,
-        )
-        made.held = real
-        return made
-
-    @classmethod
-    def __torch_dispatch__(  # type: ignore[override]  # torch declares a static method
-        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        """Outside the mode, a mode is made for the one call."""
-        with FakeValues():
-            return func(*args, **(kwargs or {}))
-
-    def tolist(self) -> Any:
-        """Return the values; torch's own method would look for memory."""
-        return self.held.tolist()
-
-    def numpy(self, *, force: bool = False) -> Any:
-        """Return the values as an array."""
-        return self.held.numpy(force=force)
-
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # torch leaves it untyped
-        """Show that it is one of these."""
-        return f"KnownTensor({self.held!r})"
-
-
-def known(value: torch.Tensor) -> torch.Tensor:
-    """Bring a tensor from the CPU into a run without memory: whole numbers and truth values keep what they are."""
-    return value.to("meta") if value.is_floating_point() else KnownTensor(value)
-
-
 _READS: dict[Any, Callable[[Any], Any]] = {
     torch.Tensor.item: lambda value: value,
     torch.Tensor.__bool__: bool,
@@ -131,10 +78,10 @@ class _KeepData(TorchFunctionMode):
             return torch.tensor(*args, **kwargs)
         elif func in _READS and type(args[0]) is torch.Tensor and args[0].device.type == "meta":
             self._assumed["number"] += 1
-            return _READS[func](_scalar(args[0]))
+            return _READS[func](assumed_scalar(args[0]))
         elif func is torch.Tensor.tolist and type(args[0]) is torch.Tensor and args[0].device.type == "meta":
             self._assumed["number"] += args[0].numel()
-            return torch.full(args[0].shape, _scalar(args[0])).tolist()
+            return torch.full(args[0].shape, assumed_scalar(args[0])).tolist()
         return func(*args, **kwargs)
 
     def _read(self, value: Any) -> Any:
@@ -143,7 +90,7 @@ class _KeepData(TorchFunctionMode):
             return value.held.tolist()
         if isinstance(value, torch.Tensor) and value.device.type == "meta":
             self._assumed["number"] += value.numel()
-            return torch.full(value.shape, _scalar(value)).tolist()
+            return torch.full(value.shape, assumed_scalar(value)).tolist()
         return value
 
 
@@ -175,14 +122,14 @@ class FakeValues(TorchDispatchMode):
         tensors = _tensors((args, kwargs))
         if all(self._known(tensor) for tensor in tensors) and self._worth_knowing(func, name, tensors, args, kwargs):
             return self._for_real(func, name, args, kwargs)
-        answer = _ASSUMPTIONS.get(name)
+        answer = ASSUMPTIONS.get(name)
         if name in ("aten::all", "aten::any"):
             self.assumed[name.removeprefix("aten::")] += 1
-            return _filled_like(_plain(func, args, kwargs), name == "aten::all")
+            return filled_like(_plain(func, args, kwargs), name == "aten::all")
         if name in ("aten::gt", "aten::lt"):
             # Decided at once, so that a mask and its negation fit together.
             self.assumed["comparison"] += 1
-            return _filled_like(_plain(func, args, kwargs), True)
+            return filled_like(_plain(func, args, kwargs), True)
         if answer is not None:
             self.assumed[name.removeprefix("aten::")] += 1
             return answer(*args, **kwargs)
@@ -213,14 +160,14 @@ class FakeValues(TorchDispatchMode):
         if name in _UNINITIALISED:
             result.zero_()  # what happens to lie in memory would make two traces differ
         givers = {id(tensor.held): tensor for tensor in _tensors((args, kwargs)) if isinstance(tensor, KnownTensor)}
-        return tree_map(lambda one: givers[id(one)] if id(one) in givers else _wrapped(one), result)
+        return tree_map(lambda one: givers[id(one)] if id(one) in givers else wrapped(one), result)
 
     def _on_meta(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         args, kwargs = self._with_positions(name, args, kwargs)
         shells: dict[int, torch.Tensor] = {}
 
         def shell(value: Any) -> Any:
-            made = _to_meta(value)
+            made = to_meta(value)
             if made is not value and isinstance(made, torch.Tensor):
                 shells[id(made)] = value
             return made
@@ -229,10 +176,10 @@ class FakeValues(TorchDispatchMode):
         result = func(*shell_args, **shell_kwargs)
         self._spoil_written(func, args, kwargs)
         if name in _SAME_WHATEVER:
-            return _filled(name, args, kwargs, result)
-        if name in _SELECTIONS:
+            return filled(name, args, kwargs, result)
+        if name in SELECTIONS:
             self.assumed[f"{name.removeprefix('aten::')} indices"] += 1
-            return _spread(args, kwargs, result)
+            return spread(args, kwargs, result)
         return tree_map(lambda one: shells.get(id(one), one) if isinstance(one, torch.Tensor) else one, result)
 
     def _spoil_written(self, func: Any, args: Any, kwargs: Any) -> None:
@@ -261,14 +208,14 @@ class FakeValues(TorchDispatchMode):
 
     def _true_places(self, mask: torch.Tensor) -> torch.Tensor:
         if self._known(mask):
-            real: torch.Tensor = _to_real(mask)
+            real: torch.Tensor = to_real(mask)
             return real.nonzero()
         self.assumed["mask"] += 1
         return torch.ones(mask.shape, dtype=torch.bool).nonzero()
 
 
 def _computed(func: Any, args: Any, kwargs: Any) -> Any:
-    real_args, real_kwargs = tree_map(_to_real, args), tree_map(_to_real, kwargs)
+    real_args, real_kwargs = tree_map(to_real, args), tree_map(to_real, kwargs)
     try:
         return func(*real_args, **real_kwargs)
     except NotImplementedError:
@@ -283,12 +230,12 @@ def _to_float(value: Any) -> Any:
 
 
 def _plain(func: Any, args: Any, kwargs: Any) -> Any:
-    return func(*tree_map(_to_meta, args), **{**tree_map(_to_meta, kwargs), **_placed(func)})
+    return func(*tree_map(to_meta, args), **{**tree_map(to_meta, kwargs), **_placed(func)})
 
 
 def _placed(func: Any) -> dict[str, torch.device]:
     takes = any(argument.name == "device" for argument in func._schema.arguments)
-    return {"device": _META} if takes and func.name() != "aten::to.device" else {}
+    return {"device": META} if takes and func.name() != "aten::to.device" else {}
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
@@ -307,120 +254,3 @@ def _most_elements(tensors: list[torch.Tensor]) -> int:
     shapes = [(1,) * (rank - tensor.dim()) + tuple(tensor.shape) for tensor in tensors]
     broadcast: int = math.prod(max(sizes) for sizes in zip(*shapes, strict=True))
     return max(broadcast, sum(tensor.numel() for tensor in tensors))
-
-
-def _to_real(value: Any) -> Any:
-    if isinstance(value, KnownTensor):
-        return value.held
-    return torch.device("cpu") if isinstance(value, torch.device) else value
-
-
-def _to_meta(value: Any) -> Any:
-    if isinstance(value, torch.device):
-        return _META
-    if isinstance(value, KnownTensor) or (isinstance(value, torch.Tensor) and value.device.type != "meta"):
-        return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=_META)
-    return value
-
-
-def _wrapped(value: Any) -> Any:
-    if isinstance(value, torch.Tensor) and not isinstance(value, KnownTensor) and value.device.type != "meta":
-        return KnownTensor(value)
-    return value
-
-
-def _filled(name: str, args: Any, kwargs: Any, result: torch.Tensor) -> torch.Tensor:
-    """Return zeros, ones or what they shall be full of, known where that is worth it."""
-    word = name.removeprefix("aten::").removeprefix("new_").removesuffix("_like")
-    if result.numel() * result.element_size() > KNOWN_BYTES or (word == "empty" and result.is_floating_point()):
-        return result
-    value = _FILLS[word] if word in _FILLS else _fill_value(name, args, kwargs)
-    if not isinstance(value, (bool, int, float, complex)):
-        return result
-    real = torch.empty_strided(result.size(), result.stride(), dtype=result.dtype)
-    return KnownTensor(real.fill_(value))
-
-
-def _filled_like(result: torch.Tensor, value: bool) -> torch.Tensor:
-    if result.numel() > KNOWN_BYTES:
-        return result
-    return KnownTensor(torch.full(result.shape, value, dtype=result.dtype))
-
-
-def _fill_value(name: str, args: Any, kwargs: Any) -> Any:
-    place = 1 if name == "aten::full_like" else 2
-    return args[place] if len(args) > place else kwargs.get("fill_value")
-
-
-def _spread(args: Any, kwargs: Any, result: Any) -> Any:
-    """Replace the indices in a selection's result by ones spread evenly over what they select from."""
-    given = args[0] if args else kwargs.get("self", kwargs.get("input"))
-
-    def invented(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or value.dtype != torch.int64:
-            return value
-        if value.numel() * value.element_size() > KNOWN_BYTES:
-            return value
-        return KnownTensor(_evenly(given, value))
-
-    return tree_map(invented, result)
-
-
-def _evenly(given: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-    """Return indices of the asked shape: along the selected dimension all different, and over all used equally often."""
-    if not indices.numel():
-        return torch.zeros(indices.shape, dtype=torch.int64)
-    dim = _selected_dim(given, indices)
-    sources = given.shape[dim] if given.dim() else 1
-    if indices.dim() != given.dim():  # argmax and max without keepdim
-        return (torch.arange(indices.numel()) % sources).reshape(indices.shape)
-    rows = torch.arange(indices.numel() // indices.shape[dim])[:, None] * indices.shape[dim]
-    chosen = (rows + torch.arange(indices.shape[dim])) % sources
-    moved = [*(size for place, size in enumerate(indices.shape) if place != dim), indices.shape[dim]]
-    return chosen.reshape(moved).movedim(-1, dim).contiguous()
-
-
-def _selected_dim(given: torch.Tensor, indices: torch.Tensor) -> int:
-    if given.dim() == indices.dim():
-        differing = [place for place in range(given.dim()) if given.shape[place] != indices.shape[place]]
-        return differing[0] if differing else max(0, given.dim() - 1)
-    return max(0, given.dim() - 1)
-
-
-_SELECTIONS = frozenset(
-    f"aten::{name}" for name in ("topk", "sort", "argsort", "argmax", "argmin", "max", "min", "multinomial", "kthvalue")
-)
-
-
-def _scalar(tensor: torch.Tensor) -> bool | int | float:
-    if tensor.dtype == torch.bool:
-        return False
-    return 1.0 if tensor.is_floating_point() else 1
-
-
-def _nonzero(tensor: torch.Tensor) -> torch.Tensor:
-    return KnownTensor(torch.ones(tensor.shape, dtype=torch.bool).nonzero())
-
-
-def _masked_select(tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    shape = torch.broadcast_shapes(tensor.shape, mask.shape)
-    known = isinstance(mask, KnownTensor) or mask.device.type != "meta"
-    count = int(_to_real(mask).expand(shape).sum()) if known else math.prod(shape)
-    return torch.empty(count, dtype=tensor.dtype, device=_META)
-
-
-def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.shape == other.shape
-
-
-def _nothing(*args: Any, **kwargs: Any) -> None:
-    return None
-
-
-_ASSUMPTIONS: dict[str, Callable[..., Any]] = {
-    "aten::_local_scalar_dense": _scalar,
-    "aten::nonzero": _nonzero,
-    "aten::masked_select": _masked_select,
-    "aten::equal": _equal,
-    "aten::_assert_async": _nothing,
-}

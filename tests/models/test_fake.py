@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from day0.models.fake import KNOWN_BYTES, FakeValues, KnownTensor, known
+from day0.models.fake import FakeValues, KnownTensor, known
+from day0.models.known import KNOWN_BYTES
 
 
 def test_whole_numbers_keep_their_values_and_others_have_none() -> None:
