@@ -80,7 +80,10 @@ def trace(
     run: Run = DEFAULT_RUN,
     set_: Set = None,
     dtype: Annotated[str, typer.Option(help="Dtype of the weights.")] = "bfloat16",
-    mode: Annotated[str, typer.Option(help="auto, meta or real.")] = "auto",
+    mode: Annotated[str, typer.Option(help="auto, meta, fake or real.")] = "auto",
+    shrink: Annotated[
+        bool, typer.Option("--shrink", help="Make the config small: few layers of each kind, few experts.")
+    ] = False,
     batch: Annotated[int, typer.Option(min=1, help="Sequences in a batch.")] = 1,
     phase: Annotated[
         list[str] | None, typer.Option(help="Phase as NAME=TOKENS or NAME=TOKENS@CONTEXT.", metavar="PHASE")
@@ -116,6 +119,7 @@ def trace(
         sets=set_ or [],
         dtype=dtype,
         mode=mode,
+        shrink=shrink,
         batch=batch,
         phases=phase or [],
         trust_remote_code=trust_remote_code,

@@ -23,6 +23,7 @@ def trace_plan(
     dtype: str,
     mode: str,
     batch: int,
+    shrink: bool = False,
     phases: list[str],
     trust_remote_code: bool,
     name: str,
@@ -36,7 +37,7 @@ def trace_plan(
         {
             "schema": "day0.playbook/1",
             "name": name,
-            "model": _model_plan(model, sets, dtype, trust_remote_code),
+            "model": _model_plan(model, sets, dtype, trust_remote_code, shrink),
             "workload": WorkloadPlan(
                 batch=batch, world_size=world_size, phases=dict(parse_phase(text) for text in phases)
             ),
@@ -46,10 +47,10 @@ def trace_plan(
     )
 
 
-def _model_plan(model: str, sets: list[str], dtype: str, trust_remote_code: bool) -> ModelPlan:
+def _model_plan(model: str, sets: list[str], dtype: str, trust_remote_code: bool, shrink: bool) -> ModelPlan:
     values = dict(parse_set(text) for text in sets)
     try:
-        return ModelPlan(source=model, set=values, dtype=dtype, trust_remote_code=trust_remote_code)
+        return ModelPlan(source=model, set=values, dtype=dtype, trust_remote_code=trust_remote_code, shrink=shrink)
     except ValidationError as error:
         fault = error.errors(include_url=False, include_context=False)[0]
         key = str(fault["loc"][1]) if len(fault["loc"]) > 1 else ""

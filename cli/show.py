@@ -124,7 +124,14 @@ def _trace(talk: Talk, trace: Trace, *, operators: bool) -> None:
     talk.say(f"\n{_safe(info.class_name)}: {size} parameters, {info.parameter_bytes / 2**30:,.2f} GiB in {info.dtype}")
     if info.weights:
         talk.say(f"weights {_safe(info.weights)}")
-    talk.say(f"[dim]{_safe(trace.mode_reason)}[/dim]\n")
+    talk.say(f"[dim]{_safe(trace.mode_reason)}[/dim]")
+    if trace.shrunk:
+        first = ", ".join(f"{name} {text}" for name, text in list(trace.shrunk.items())[:3])
+        talk.say(f"[dim]shrunk: {len(trace.shrunk)} config fields, {_safe(first)} …; trace.json has all[/dim]")
+    if trace.assumed:
+        told = ", ".join(f"{name} {count:,}×" for name, count in trace.assumed.items())
+        talk.say(f"[dim]assumed, since they depend on data: {_safe(told)}[/dim]")
+    talk.say("")
     table = _table(talk, "phase", "tokens", "context", "calls", "why")
     for phase in trace.phases:
         table.add_row(phase.name, f"{phase.tokens:,}", f"{phase.context:,}", f"{phase.calls:,}", _safe(phase.reason))

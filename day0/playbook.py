@@ -39,6 +39,8 @@ class ModelPlan(_Plan):
     dtype: str = "bfloat16"
     seed: int = 0
     trust_remote_code: bool = False
+    shrink: bool = False
+    """A small version of the config with the same structure: few layers of each kind, few experts, small widths."""
 
 
 class PhasePlan(_Plan):
@@ -107,7 +109,7 @@ class Playbook(_Plan):
     description: str = ""
     model: ModelPlan
     workload: WorkloadPlan = WorkloadPlan()
-    trace: Literal["auto", "meta", "real"] = "auto"
+    trace: Literal["auto", "meta", "fake", "real"] = "auto"
     device: str
     register_: RegisterPlan = Field(default=RegisterPlan(), alias="register")
     check: CheckPlan = CheckPlan()

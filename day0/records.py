@@ -232,7 +232,11 @@ class PhaseInfo(Record):
     """Tokens already in the cache."""
     calls: int
     reason: str = ""
-    """Why the phase is here, or why it could not run."""
+    """Why the phase is here, or why it could not run; then `calls` is 0."""
+    images: int = 0
+    """Images in each sequence; their visual tokens come on top of `tokens`."""
+    mode: str = ""
+    """How the phase was traced, where it was not in the trace's mode."""
 
 
 class ParallelInfo(Record):
@@ -278,6 +282,10 @@ class Trace(Record):
     mode_reason: str
     device: str
     """Where the calls were recorded: what a model calls depends on it."""
+    assumed: dict[str, int] = {}
+    """Mode `fake`: what depends on data and was assumed, and how often."""
+    shrunk: dict[str, str] = {}
+    """Config fields that were made smaller for this trace, `before -> after`; empty for the model as it is."""
     phases: tuple[PhaseInfo, ...]
     entries: tuple[TraceEntry, ...]
     calls: tuple[CallEntry, ...] = ()

@@ -4,23 +4,38 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import nn
 
-from day0.errors import USER_ERRORS, Day0Error, near_names
+from day0.errors import Day0Error
 from day0.hashing import hash_json
+from day0.models.driver import step
+from day0.models.fake import FakeValues, KnownTensor, known
+from day0.models.hf_config import (
+    config_line,
+    first_line,
+    fit_vision,
+    last_line,
+    optional_int,
+    overridden,
+    plain_config,
+    refusals,
+    text_of,
+)
+from day0.models.missing import missing_field_hint
+from day0.models.shrink import SHRINK_STEPS, changes, shrink_fields, subsets
+from day0.models.sizes import refuse_absurd_sizes
 from day0.models.spec import ModelSpec
+from day0.models.vision import has_vision, image_inputs
 from day0.playbook import ModelPlan
 from day0.reference_ops.signatures import dtype_of
 
 __all__ = ["open_hf"]
 
-MAX_CONFIG_BYTES = 4 << 20
-AUTO_CLASSES = ("AutoModelForCausalLM", "AutoModelForImageTextToText")
+AUTO_CLASSES = ("AutoModelForCausalLM", "AutoModelForImageTextToText", "AutoModelForSeq2SeqLM")
 
 
 def open_hf(plan: ModelPlan) -> ModelSpec:
@@ -31,17 +46,21 @@ def open_hf(plan: ModelPlan) -> ModelSpec:
     """
     transformers = _import_transformers()
     name = plan.source.removeprefix("hf:")
-    config = _config(transformers, name, plan)
-    text = getattr(config, "get_text_config", lambda: config)()
-    auto, class_name = _auto_class(transformers, config, plan.source)
+    config, shrunk = _config(transformers, name, plan)
+    text = text_of(config)
+    auto, model_class, class_name = _auto_class(transformers, config, plan.source)
+    config = _config_for(model_class, config)
+    fitted = fit_vision(config, plan)
+    refuse_absurd_sizes(config, plan.source)
     dtype = dtype_of(plan.dtype)
-    if not isinstance(text.vocab_size, int) or text.vocab_size < 1:
-        raise Day0Error(plan.source, f"vocab_size is {text.vocab_size!r}", hint="a model needs at least one token")
+    vocab_size = getattr(text, "vocab_size", None)
+    if not isinstance(vocab_size, int) or vocab_size < 1:
+        raise Day0Error(plan.source, f"vocab_size is {vocab_size!r}", hint="a model needs at least one token")
     document = json.loads(config.to_json_string(use_diff=False))
     document.pop("transformers_version", None)
 
     def build(device: str) -> nn.Module:
-        return _build(auto, config, dtype, device, plan)
+        return _build(_maker(auto, model_class, config), config, dtype, device, plan, class_name)
 
     return ModelSpec(
         source=plan.source,
@@ -49,12 +68,24 @@ def open_hf(plan: ModelPlan) -> ModelSpec:
         dtype=dtype,
         class_name=class_name,
         fingerprint=hash_json({"config": document, "dtype": plan.dtype, "seed": plan.seed}),
-        vocab_size=int(text.vocab_size),
-        sparse_top_k=_optional_int(text, "index_topk"),
-        max_positions=_optional_int(text, "max_position_embeddings"),
+        vocab_size=vocab_size,
+        sparse_top_k=_sparse_top_k(text),
+        max_positions=optional_int(text, "max_position_embeddings"),
         build=build,
-        notes=("weights are random, drawn from the seed",),
+        image_inputs=image_inputs if model_class is not None and has_vision(model_class.forward, config) else None,
+        shrink=None if plan.shrink else lambda: open_hf(plan.model_copy(update={"shrink": True})),
+        shrunk=shrunk,
+        notes=("weights are random, drawn from the seed", *fitted),
     )
+
+
+def _config_for(model_class: Any, config: Any) -> Any:
+    """Return the part of a config that the class is made for: some decoders stand under their whole model's type."""
+    wanted = getattr(model_class, "config_class", None)
+    if wanted is None or isinstance(config, wanted):
+        return config
+    parts = [getattr(config, name, None) for name in getattr(config, "sub_configs", {})]
+    return next((part for part in parts if isinstance(part, wanted)), config)
 
 
 def _import_transformers() -> ModuleType:
@@ -72,90 +103,67 @@ def _import_transformers() -> ModuleType:
     return transformers
 
 
-def _config(transformers: ModuleType, name: str, plan: ModelPlan) -> Any:
-    known = tuple(transformers.CONFIG_MAPPING.keys())
-    if name in known:
-        default, make = transformers.AutoConfig.for_model(name), transformers.CONFIG_MAPPING[name]
-        return _overridden(default, {}, make, plan)
-    folder = Path(name)
-    if not folder.is_dir():
-        facts = (f"transformers {transformers.__version__} knows {len(known)} model types",)
-        hint = near_names(name, known) or "give a model type, or a folder with config.json"
-        raise Day0Error(plan.source, f"'{name}' is neither a model type nor a folder", facts=facts, hint=hint)
-    return _config_of_folder(transformers, folder, plan)
+def _config(transformers: ModuleType, name: str, plan: ModelPlan) -> tuple[Any, dict[str, str]]:
+    """Return the config as asked for, and what was made smaller in it."""
+    config, document, make = plain_config(transformers, name, plan)
+    told: dict[str, str] = {}
+    if plan.shrink:
+        refuse_absurd_sizes(config, plan.source)
+        small = _shrunken(transformers, config, make, plan)
+        document, told = small.to_dict(), changes(config, small)
+        config = small
+    return overridden(config, document, make, plan), told
 
 
-def _config_of_folder(transformers: ModuleType, folder: Path, plan: ModelPlan) -> Any:
-    path = folder / "config.json"
-    document = _read_config(path, folder)
-    if "auto_map" in document and not plan.trust_remote_code:
-        raise Day0Error(
-            str(path),
-            "the model brings its own Python code (auto_map), which day0 does not run unasked",
-            hint="read that code, then add --trust-remote-code",
-        )
-    try:
-        config = transformers.AutoConfig.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=plan.trust_remote_code
-        )
-    except _errors() as error:
-        raise Day0Error(str(path), f"transformers refuses it: {_first_line(error)}", hint="check model_type") from None
-    return _overridden(config, document, type(config), plan)
+def _shrunken(transformers: ModuleType, config: Any, make: Any, plan: ModelPlan) -> Any:
+    """Return the smallest config of the same structure whose model can be built and run.
+
+    Raises Day0Error where not even fewer layers are borne.
+    """
+    reason = ""
+    refused: tuple[type[BaseException], ...] = (*refusals(), Day0Error)
+    for images in (True, False):
+        for steps in subsets(SHRINK_STEPS):
+            fields = {key: value for key, value in shrink_fields(config, steps).items() if key not in _NOT_FIELDS}
+            try:
+                small = make(**fields)
+                fit_vision(small, plan)
+                _try_small(transformers, small, plan, images=images)
+            except refused as error:
+                reason = reason or f"{type(error).__name__}: {last_line(error)}"
+                continue
+            return small
+    what = f"{type(config).__name__} bears no smaller sizes: {reason}"
+    raise Day0Error(f"{plan.source}, --shrink", what, hint="make it smaller with --set, field by field")
 
 
-def _read_config(path: Path, folder: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise Day0Error(str(folder), "there is no config.json in this folder", hint="name the checkpoint's own folder")
-    if path.stat().st_size > MAX_CONFIG_BYTES:
-        raise Day0Error(str(path), f"it has {path.stat().st_size:,} bytes; a config is small", hint="is it a config?")
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Day0Error(str(path), f"it is not JSON: {error}", hint="copy the file again; it may be cut off") from None
-    if not isinstance(document, dict):
-        raise Day0Error(str(path), f"expected a JSON object, got a {type(document).__name__}", hint="copy it again")
-    return document
+_NOT_FIELDS = ("model_type", "auto_map", "architectures", "transformers_version")
 
 
-def _overridden(config: Any, document: dict[str, Any], make: Any, plan: ModelPlan) -> Any:
-    """Build the config anew with the changed fields, since other fields are derived from them when it is built."""
-    if not plan.set:
-        return config
-    fields = {key: value for key, value in document.items() if key not in ("model_type", "auto_map")}
-    text = getattr(config, "get_text_config", lambda: config)()
-    for key, value in plan.set.items():
-        _check_field(config, text, key, value)
-        if text is config or (hasattr(config, key) and not hasattr(text, key)):
-            fields[key] = value
-        else:
-            fields["text_config"] = {**fields.get("text_config", {}), key: value}
-    try:
-        return make(**fields)
-    except _errors() as error:
-        what = f"{type(config).__name__} refuses {', '.join(plan.set)}: {_first_line(error)}"
-        raise Day0Error("--set", what, hint="check these fields together") from None
+def _try_small(transformers: ModuleType, config: Any, plan: ModelPlan, *, images: bool) -> None:
+    """Build the small model and run a few tokens through it, and an image where it takes one, without memory."""
+    auto, model_class, class_name = _auto_class(transformers, config, plan.source)
+    config = _config_for(model_class, config)
+    with FakeValues():
+        model = _build(_maker(auto, model_class, config), config, dtype_of(plan.dtype), "cpu", plan, class_name)
+        ids_BS = torch.arange(1, 9)[None]
+        step(model, KnownTensor(ids_BS), use_cache=False)
+        if images and model_class is not None and has_vision(model_class.forward, config):
+            made = image_inputs(model, ids_BS, known)
+            step(model, known(made.ids_BS), use_cache=False, inputs=made.arguments)
 
 
-def _check_field(config: Any, text: Any, key: str, value: object) -> None:
-    owner = text if hasattr(text, key) else config
-    if not hasattr(owner, key) or key.startswith("_") or callable(getattr(owner, key)):
-        fields = tuple(sorted({*config.to_dict(), *text.to_dict()}))
-        what = f"{type(config).__name__} has no field '{key}'"
-        raise Day0Error(f"--set {key}", what, hint=near_names(key, fields) or "see the model's config class")
-    before = getattr(owner, key)
-    numeric = isinstance(before, (int, float)) and not isinstance(before, bool)
-    if numeric and not isinstance(value, (int, float)) and value is not None:
-        what = f"expected a number such as {before}, got the {type(value).__name__} {value!r}"
-        raise Day0Error(f"--set {key}", what, hint=f"write --set {key}={before}")
-
-
-def _auto_class(transformers: ModuleType, config: Any, source: str) -> tuple[Any, str]:
+def _auto_class(transformers: ModuleType, config: Any, source: str) -> tuple[Any, Any, str]:
+    """Return the auto class, the model's class (None while remote code is not loaded) and the class's name."""
     for name in AUTO_CLASSES:
         auto = getattr(transformers, name)
         if type(config) in auto._model_mapping:
-            return auto, auto._model_mapping[type(config)].__name__
+            model_class = auto._model_mapping[type(config)]
+            if isinstance(model_class, tuple):
+                model_class = model_class[0]
+            return auto, model_class, model_class.__name__
         if type(config).__name__ in str(getattr(config, "auto_map", {}) or {}):
-            return auto, type(config).__name__.replace("Config", "ForCausalLM")
+            return auto, None, type(config).__name__.replace("Config", "ForCausalLM")
     raise Day0Error(
         source,
         f"transformers {transformers.__version__} has no causal language model for {type(config).__name__}",
@@ -163,39 +171,44 @@ def _auto_class(transformers: ModuleType, config: Any, source: str) -> tuple[Any
     )
 
 
-def _build(auto: Any, config: Any, dtype: torch.dtype, device: str, plan: ModelPlan) -> nn.Module:
+def _other_config(plan: ModelPlan) -> str:
+    if plan.set:
+        return "check the fields given with --set"
+    return "give what the line asks for with --set, or a folder with a checkpoint's own config.json"
+
+
+def _maker(auto: Any, model_class: Any, config: Any) -> Any:
+    """Return what builds from the config: the auto class, or the class itself for a part that no auto class knows."""
+    if model_class is None or type(config) in auto._model_mapping:
+        return auto.from_config
+    return model_class._from_config
+
+
+def _build(make: Any, config: Any, dtype: torch.dtype, device: str, plan: ModelPlan, class_name: str) -> nn.Module:
     options = {"trust_remote_code": plan.trust_remote_code} if plan.trust_remote_code else {}
     try:
         if device == "meta":
             with torch.device("meta"):
-                model = auto.from_config(config, dtype=dtype, **options)
+                model = make(config, dtype=dtype, **options)
         else:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(plan.seed)
-                model = auto.from_config(config, dtype=dtype, **options).to(device)
-    except _errors() as error:
+                model = make(config, dtype=dtype, **options).to(device)
+    except refusals() as error:
         raise Day0Error(
             plan.source,
-            f"the model cannot be built from this config: {_first_line(error)}",
-            hint="check the fields given with --set",
+            f"{class_name} cannot be built from this config: {first_line(error)}",
+            facts=(config_line(error),),
+            hint=missing_field_hint(error) or _other_config(plan),
         ) from error
     model.eval()
     assert isinstance(model, nn.Module)  # noqa: S101 - what transformers returns
     return model
 
 
-def _errors() -> tuple[type[BaseException], ...]:
-    """What transformers raises for a config it cannot take; its field checks have a class of their own."""
-    from huggingface_hub.errors import StrictDataclassError
-
-    return (*USER_ERRORS, StrictDataclassError)
-
-
-def _optional_int(config: Any, name: str) -> int | None:
-    value = getattr(config, name, None)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0][:300]
+def _sparse_top_k(text: Any) -> int | None:
+    """Return how many tokens sparse attention selects; where it selects compressed ones, how many those stand for."""
+    chosen = optional_int(text, "index_topk")
+    rates = getattr(text, "compress_rates", None)
+    rate = rates.get("compressed_sparse_attention") if isinstance(rates, dict) else None
+    return chosen * rate if chosen is not None and isinstance(rate, int) and rate > 0 else chosen

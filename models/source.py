@@ -18,6 +18,8 @@ def open_model(plan: ModelPlan) -> ModelSpec:
     Raises Day0Error for a source of another form, and what the sources themselves raise.
     """
     kind, _, rest = plan.source.partition(":")
+    if plan.shrink and kind != "hf":
+        raise Day0Error("--shrink", f"only models of transformers are shrunk, not '{plan.source}'", hint="use --set")
     if kind == "toy" and (rest or plan.source == "toy"):
         from day0.models.toy.source import open_toy
 

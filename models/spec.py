@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import nn
 
-__all__ = ["ModelSpec", "OwnPhase", "decoder_layers"]
+__all__ = ["ImageInputs", "ModelSpec", "OwnPhase", "decoder_layers"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,6 +21,18 @@ class OwnPhase:
     """Where the inputs come from."""
     prepare: Callable[[nn.Module, str], Callable[[], object]]
     """Makes the inputs on a device and returns the call, so that making them is not part of the trace."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageInputs:
+    """What a model with a vision branch is called with for a prompt with images."""
+
+    ids_BS: torch.Tensor
+    """Token ids, with as many placeholders as the image has visual tokens."""
+    arguments: Mapping[str, Any]
+    """`pixel_values` and what else the model wants to know of its images."""
+    text: str
+    """The image in words: its size and its number of visual tokens."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +63,13 @@ class ModelSpec:
     """True where `build` loads the model's own weights: then the values in a real trace mean something."""
     phases: tuple[OwnPhase, ...] = ()
     """The model's own calls; empty for one that is called with token ids."""
+    image_inputs: Callable[[nn.Module, torch.Tensor, Callable[[torch.Tensor], torch.Tensor]], ImageInputs] | None = None
+    """Makes the inputs for one image per sequence of token ids [B, S]; the last argument moves a tensor to where the
+    model runs. None for a model without a vision branch."""
+    shrink: Callable[[], ModelSpec] | None = None
+    """Gives the same model in a small size; None where nobody knows how."""
+    shrunk: dict[str, str] = field(default_factory=dict)
+    """Config fields that were made smaller, `before -> after`; empty for the model as it is."""
 
 
 def decoder_layers(model: nn.Module) -> dict[str, nn.Module]:

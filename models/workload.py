@@ -15,6 +15,8 @@ from day0.playbook import WorkloadPlan
 __all__ = ["Phase", "plan_phases", "token_ids"]
 
 SHORT_PROMPT = 64
+IMAGE_PROMPT = 8
+"""Text tokens around an image."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +28,8 @@ class Phase:
     tokens: int
     context: int
     reason: str
+    images: int = 0
+    """Images in each sequence; their visual tokens come on top of `tokens`."""
     prepare: Callable[[nn.Module, str], Callable[[], object]] | None = None
     """Set for a model's own phase (`OwnPhase`); then there are no token ids, and `tokens` is 0."""
 
@@ -72,15 +76,20 @@ def _own_phases(spec: ModelSpec, plan: WorkloadPlan) -> tuple[Phase, ...]:
 def _default_phases(spec: ModelSpec, batch: int) -> tuple[Phase, ...]:
     top_k = spec.sparse_top_k
     short = SHORT_PROMPT if top_k is None else max(1, min(SHORT_PROMPT, top_k - 2))
+    if spec.max_positions is not None:
+        short = max(1, min(short, spec.max_positions - 1))
     phases = [
         Phase(name="prefill", batch=batch, tokens=short, context=0, reason="short prompt"),
         Phase(name="decode", batch=batch, tokens=1, context=short, reason="one token after the short prompt"),
     ]
-    if top_k is not None:
-        long = top_k + top_k // 2
+    long = top_k + max(1, top_k // 2) if top_k is not None else 0
+    if top_k is not None and (spec.max_positions is None or long < spec.max_positions):
         why = f"longer than the sparse top-k of {top_k}"
         phases.append(Phase(name="prefill_long", batch=batch, tokens=long, context=0, reason=why))
         phases.append(Phase(name="decode_long", batch=batch, tokens=1, context=long, reason=why))
+    if spec.image_inputs is not None:
+        why = "; ".join(("a prompt with an image", *(note for note in spec.notes if note.startswith("vision"))))
+        phases.append(Phase(name="vision", batch=batch, tokens=IMAGE_PROMPT, context=0, images=1, reason=why))
     return tuple(phases)
 
 

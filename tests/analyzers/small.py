@@ -27,7 +27,7 @@ class Small(nn.Module):
             x_BSM = layer(x_BSM)
         if self.sync and x_BSM.sum().item() > 1e9:
             x_BSM = -x_BSM
-        return SimpleNamespace(logits=self.head(x_BSM), past_key_values=None)
+        return SimpleNamespace(logits=self.head(x_BSM), past_key_values=("seen", input_ids.shape[1]))
 
 
 class Layer(nn.Module):
