@@ -84,17 +84,19 @@ class Recorder(TorchDispatchMode):
             # Not below a function, so its watch is active: what we and the kernel do here is no call of the model.
             self.below = []
             try:
-                return self._record(func, args, kwargs)
+                return self._record(func, types, args, kwargs)
             finally:
                 self.below = None
-        return self._record(func, args, kwargs)
+        return self._record(func, types, args, kwargs)
 
-    def _record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _record(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.last_module = self.modules[-1] if self.modules else ("", "")
         key = call_key(func, args, kwargs)
         row = self._rows.get(key)
         signature = describe_plain(func.name(), args, kwargs) if row is None or row.ranged else None
-        result = _run(func, args, kwargs) if row is None or row.recipe is None else row.recipe.make()
+        # Tensors of other classes may hold values, and then the layout is not all that a result is.
+        made = row.recipe if row is not None and not types else None
+        result = _run(func, args, kwargs) if made is None else made.make()
         if row is None:
             assert signature is not None  # noqa: S101 - described above for every new row
             row = self._rows[key] = self._new_row(func, signature, args, kwargs, result)

@@ -109,7 +109,7 @@ def _facts(device: Any) -> DeviceFacts:
         memory_bytes=total,
         torch=str(torch.__version__),
         python=platform.python_version(),
-        platform=platform.platform(),
+        platform=f"{platform.system()} {platform.machine()}",
     )
 
 
