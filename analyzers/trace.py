@@ -153,7 +153,14 @@ def _model_bytes(spec: ModelSpec) -> int:
 
 def _trace(spec: ModelSpec, phases: tuple[Phase, ...], first: _Done, *others: _Done | str) -> Trace:
     done = [one for one in others if isinstance(one, _Done)]
-    reasons = [first.reason, *(f"{_names(one)} in {one.mode}: {one.reason}" for one in done if one.mode != first.mode)]
+    reasons = [
+        first.reason,
+        *(
+            f"{_names(one)} in {one.mode}: {one.reason.removeprefix('auto: ')}"
+            for one in done
+            if one.mode != first.mode
+        ),
+    ]
     assumed: Counter[str] = Counter()
     for one in (first, *done):
         assumed.update(one.attempt.assumed)

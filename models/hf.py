@@ -106,13 +106,25 @@ def _import_transformers() -> ModuleType:
 def _config(transformers: ModuleType, name: str, plan: ModelPlan) -> tuple[Any, dict[str, str]]:
     """Return the config as asked for, and what was made smaller in it."""
     config, document, make = plain_config(transformers, name, plan)
-    told: dict[str, str] = {}
-    if plan.shrink:
-        refuse_absurd_sizes(config, plan.source)
-        small = _shrunken(transformers, config, make, plan)
-        document, told = small.to_dict(), changes(config, small)
-        config = small
-    return overridden(config, document, make, plan), told
+    config = overridden(config, document, make, plan)
+    if not plan.shrink:
+        return config, {}
+    refuse_absurd_sizes(config, plan.source)
+    small = _shrunken(transformers, config, make, plan)
+    if plan.set:
+        small = _asked_for(transformers, small, make, plan)
+    return small, changes(config, small)
+
+
+def _asked_for(transformers: ModuleType, small: Any, make: Any, plan: ModelPlan) -> Any:
+    """Return the small config with what was asked for, where the small model bears that: it wins over shrinking."""
+    refused: tuple[type[BaseException], ...] = (*refusals(), Day0Error)
+    try:
+        wanted = overridden(small, small.to_dict(), make, plan)
+        _try_small(transformers, wanted, plan, images=False)
+    except refused:
+        return small
+    return wanted
 
 
 def _shrunken(transformers: ModuleType, config: Any, make: Any, plan: ModelPlan) -> Any:

@@ -10,6 +10,7 @@ Shape suffixes: B sequences (one image each), C channels, Y X pixels, N patches 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -75,8 +76,11 @@ def image_inputs(model: nn.Module, ids_BS: torch.Tensor, place: Place) -> ImageI
 
 
 def _depth(error: BaseException) -> int:
-    """Return how deep in the model it was raised: the form that came furthest is the likeliest."""
-    traceback, depth = error.__traceback__, 0
+    """Return how deep in the model it was raised: the form that came furthest is the likeliest.
+
+    One that stops over a value that nobody has fits in its shape, and comes before all others.
+    """
+    traceback, depth = error.__traceback__, 1000 if re.search("meta tensor|unallocated", str(error)) else 0
     while traceback is not None:
         traceback, depth = traceback.tb_next, depth + 1
     return depth

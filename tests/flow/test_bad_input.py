@@ -267,7 +267,7 @@ def test_a_config_field_may_be_a_mapping(day0: Day0) -> None:
         ("  prompt_tokens: 20", "  prompt_tokens: 100000", "more than the 4,096 positions"),
         ("limit: 0.01", "limit: .nan", "finite"),
         ("device: sim", "device: smi", "there is no such profile"),
-        ("trace: auto", "trace: fake", "'auto', 'meta' or 'real'"),
+        ("trace: auto", "trace: magic", "'auto', 'meta', 'fake' or 'real'"),
         ("namespace: kimi/k3.1", "namespace: kimi/k31", "is not declared"),
     ],
 )

@@ -59,6 +59,14 @@ def test_what_is_set_wins_over_what_is_shrunk() -> None:
     assert (model.config.num_hidden_layers, model.config.hidden_size) == (5, 512)
 
 
+def test_a_default_that_cannot_be_built_shrinks_with_what_it_lacks() -> None:
+    spec, model = _small("nemotron", num_key_value_heads=8)
+    assert model.config.num_hidden_layers == 2
+    # Eight would be more than the query heads that are left, so here it does not win.
+    assert model.config.num_key_value_heads == 1
+    assert spec.shrunk["num_key_value_heads"] == "8 -> 1"
+
+
 def test_sizes_per_head_stay() -> None:
     full = open_hf(ModelPlan(source="hf:deepseek_v32")).build("meta").config
     _, model = _small("deepseek_v32")
