@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from day0.analyzers.effort import Pricer, effort_of
 from day0.analyzers.grouping import blocks_of
-from day0.devices.leaves import leaf_dtypes, leaf_ranks
+from day0.devices.leaves import leaf_dtypes
 from day0.devices.profile import DeviceProfile
 from day0.devices.verdict import Classified, classify
 from day0.implementation import Implementation
@@ -30,7 +30,6 @@ def take_inventory(
     `namespaces` is the search path of the registry, most specific first.
     """
     known = tuple(implementations)
-    cache: dict[object, Classified] = {}
     seconds = {entry.id: roofline_seconds(entry, profile) for entry in trace.entries}
     total = sum(seconds.values()) or 1.0
     pricer = Pricer(profile, lambda one: roofline_seconds(one, profile))
@@ -38,11 +37,8 @@ def take_inventory(
     for number, entry in enumerate(trace.entries):
         if number % 50 == 0:
             progress(f"{number} of {len(trace.entries)} signatures")
-        key: object = (entry.signature.op, leaf_dtypes(entry.signature), leaf_ranks(entry.signature))
-        key = entry.id if profile.has_details else key  # sizes and layouts count there, also those of leaves
-        if key not in cache:
-            cache[key] = classify(profile, entry.signature)
-        entries.append(_entry(entry, cache[key], profile, known, namespaces, seconds[entry.id] / total, pricer))
+        found = classify(profile, entry.signature)
+        entries.append(_entry(entry, found, profile, known, namespaces, seconds[entry.id] / total, pricer))
     entries.sort(key=lambda e: (not e.is_gap, -e.share, e.op, e.id))
     return Inventory(
         device=profile.name,

@@ -6,13 +6,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from pkgutil import resolve_name
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from day0 import __version__
-from day0.cli.failures import run_guarded
+from day0.cli.app_devices import device_app
+from day0.cli.app_ops import ops_app
+from day0.cli.options import (
+    DEFAULT_RUN,
+    AllowUnverified,
+    Device,
+    Fallback,
+    Force,
+    Json,
+    Namespace,
+    Plant,
+    Replacements,
+    Run,
+    Set,
+    With,
+    call,
+)
 
 __all__ = ["app", "main"]
 
@@ -26,40 +41,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-device_app = typer.Typer(help="Device profiles.", no_args_is_help=True, rich_markup_mode=None)
-ops_app = typer.Typer(help="Operators and their implementations.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(device_app, name="device")
 app.add_typer(ops_app, name="ops")
-
-Run = Annotated[Path, typer.Option("--run", help="Run folder.", metavar="DIR")]
-Json = Annotated[bool, typer.Option("--json", help="Print the record on stdout, all talk on stderr.")]
-Force = Annotated[bool, typer.Option("--force", help="Make it again even if it is fresh.")]
-Device = Annotated[str | None, typer.Option("--device", help="Profile name or YAML file.", metavar="NAME")]
-With = Annotated[
-    list[Path] | None, typer.Option("--with", help="Python file with implementations of your own; runs your code.")
-]
-Set = Annotated[list[str] | None, typer.Option("--set", help="Change a config field.", metavar="KEY=VALUE")]
-Namespace = Annotated[str | None, typer.Option(help="Where to look first, such as kimi/k3.1.")]
-Fallback = Annotated[str | None, typer.Option(help="Last resort: cpu, device or none.")]
-Replacements = Annotated[
-    bool | None,
-    typer.Option("--replacements/--no-replacements", help="Without them every gap stays open: shows what is lacking."),
-]
-AllowUnverified = Annotated[
-    bool, typer.Option("--allow-unverified", help="Enter with a lock whose numerics did not pass; is recorded.")
-]
-Plant = Annotated[
-    list[str] | None,
-    typer.Option("--plant", help="Plant a fault on the simulated device; see `day0 device faults`.", metavar="NAME"),
-]
-DEFAULT_RUN = Path("runs/default")
-
-
-def _call(command: str, *, file: str = "commands", **options: Any) -> None:
-    def act() -> int:
-        return int(resolve_name(f"day0.cli.{file}:{command}")(**options))
-
-    raise typer.Exit(run_guarded(act))
 
 
 @app.callback(invoke_without_command=True)
@@ -112,7 +95,7 @@ def trace(
 
     A model of your own: day0 trace py:my_models.py:make_block --set dim=128 --run runs/block
     """
-    _call(
+    call(
         "trace",
         model=model,
         run=run,
@@ -139,7 +122,7 @@ def inventory(
 
     Example: day0 inventory --run runs/v32 --device sim
     """
-    _call("stage", name="inventory", run=run, device=device, load=with_ or [], force=force, json=json)
+    call("stage", name="inventory", run=run, device=device, load=with_ or [], force=force, json=json)
 
 
 @app.command()
@@ -154,7 +137,7 @@ def matrix(
 
     Example: day0 matrix --run runs/v32 --device s5000 --device sim --device cuda --csv support.csv
     """
-    _call("matrix", file="matrix", run=run, devices=device, load=with_ or [], csv=csv, json=json)
+    call("matrix", file="matrix", run=run, devices=device, load=with_ or [], csv=csv, json=json)
 
 
 @app.command()
@@ -172,7 +155,7 @@ def register(
 
     Example: day0 register --run runs/v32 --namespace deepseek/v3.2 --with my_kernels.py
     """
-    _call(
+    call(
         "stage",
         name="register",
         run=run,
@@ -192,7 +175,7 @@ def check(run: Run = DEFAULT_RUN, plant: Plant = None, force: Force = False, jso
 
     Example: day0 check --run runs/v32
     """
-    _call("stage", name="check", run=run, plant=plant or [], force=force, json=json)
+    call("stage", name="check", run=run, plant=plant or [], force=force, json=json)
 
 
 @app.command()
@@ -207,7 +190,7 @@ def canary(
 
     Example: day0 canary --run runs/v32
     """
-    _call("stage", name="canary", run=run, allow_unverified=allow_unverified, plant=plant or [], force=force, json=json)
+    call("stage", name="canary", run=run, allow_unverified=allow_unverified, plant=plant or [], force=force, json=json)
 
 
 @app.command("run")
@@ -227,7 +210,7 @@ def run_(
 
     Example: day0 run playbooks/toy-on-sim.yaml
     """
-    _call(
+    call(
         "run",
         playbook=playbook,
         run=run,
@@ -248,7 +231,7 @@ def status(run: Run = DEFAULT_RUN, json: Json = False) -> None:
 
     Example: day0 status --run runs/toy-on-sim
     """
-    _call("status", run=run, json=json)
+    call("status", run=run, json=json)
 
 
 @app.command()
@@ -257,7 +240,7 @@ def report(run: Run = DEFAULT_RUN, json: Json = False) -> None:
 
     Example: day0 report --run runs/toy-on-sim
     """
-    _call("report", run=run, json=json)
+    call("report", run=run, json=json)
 
 
 @app.command()
@@ -281,7 +264,7 @@ def diff(
     Example: day0 diff runs/before runs/after --gate
     Example: day0 diff runs/v32 --phases prefill decode
     """
-    _call("diff", file="diff", old=old, new=new, phases=phases, only=only or [], gate=gate, everything=all_, json=json)
+    call("diff", file="diff", old=old, new=new, phases=phases, only=only or [], gate=gate, everything=all_, json=json)
 
 
 @app.command("export-inputs")
@@ -299,7 +282,7 @@ def export_inputs(
     The way in is a source: day0 trace inputs:FILE.
     Example: day0 export-inputs --run runs/v32 --out v32.txt
     """
-    _call("export_inputs", file="traced_inputs", run=run, out=out, extended=extended, force=force, json=json)
+    call("export_inputs", file="traced_inputs", run=run, out=out, extended=extended, force=force, json=json)
 
 
 @app.command()
@@ -334,7 +317,7 @@ def fit(
 
     Example: day0 fit hf:deepseek_v32 --format fp8 --memory-gib 80 --batch 32
     """
-    _call(
+    call(
         "fit",
         file="fit",
         model=model,
@@ -356,106 +339,6 @@ def fit(
         trust_remote_code=trust_remote_code,
         json=json,
     )
-
-
-@device_app.command("list")
-def device_list(json: Json = False) -> None:
-    """List the profiles that ship with day0."""
-    _call("device_list", file="devices", json=json)
-
-
-@device_app.command("show")
-def device_show(name: Annotated[str, typer.Argument(help="Profile name or YAML file.")], json: Json = False) -> None:
-    """Show a profile: what the device lacks, with the evidence."""
-    _call("device_show", file="devices", name=name, json=json)
-
-
-@device_app.command("schema")
-def device_schema() -> None:
-    """Print the JSON Schema of a profile, for editors that complete and check YAML."""
-    _call("device_schema", file="devices")
-
-
-@device_app.command("probe")
-def device_probe(
-    device: Annotated[str, typer.Option("--device", help="Profile, YAML file or torch device.", metavar="NAME")],
-    trace: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="trace.json or run folder with the calls to try, more than once if you like; else the toy's."
-        ),
-    ] = None,
-    suite: Annotated[
-        bool, typer.Option("--suite/--no-suite", help="Try the built-in suite of ordinary operators too.")
-    ] = True,
-    imports: Annotated[
-        list[str] | None,
-        typer.Option("--import", help="Module or Python file for the worker to import; runs its code."),
-    ] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds after which a call counts as hung.")] = 30.0,
-    max_mib: Annotated[int, typer.Option(min=1, help="Skip calls with more memory than that.")] = 256,
-    rates: Annotated[bool, typer.Option("--rates/--no-rates", help="Measure bandwidth and peak rates.")] = True,
-    out: Annotated[Path | None, typer.Option(help="Profile to write; else NAME.probed.yaml here.")] = None,
-    json: Json = False,
-) -> None:
-    """Try calls on a device in worker processes and write what it can do as a profile, with the evidence.
-
-    A call that crashes or hangs ends its worker and stands in the profile.
-    Example: day0 device probe --device cuda --trace runs/v32
-    """
-    _call(
-        "device_probe",
-        file="devices",
-        device=device,
-        traces=trace or [],
-        suite=suite,
-        imports=imports or [],
-        timeout=timeout,
-        max_mib=max_mib,
-        rates=rates,
-        out=out,
-        json=json,
-    )
-
-
-@device_app.command("faults")
-def device_faults(json: Json = False) -> None:
-    """List the faults that can be planted on the simulated device, and the differences that are none.
-
-    Example: day0 check --run runs/toy-on-sim --plant rope_other_pairing
-    """
-    _call("device_faults", file="devices", json=json)
-
-
-@ops_app.command("list")
-def ops_list(with_: With = None, json: Json = False) -> None:
-    """List operators with contract version, implementations and whose code they were compared with."""
-    _call("ops_list", file="ops", load=with_ or [], json=json)
-
-
-@ops_app.command("show")
-def ops_show(
-    name: Annotated[str, typer.Argument(help="Operator, such as day0::topk_tokens.")],
-    with_: With = None,
-    json: Json = False,
-) -> None:
-    """Show the contract of an operator: mathematics, attributes, tolerance, samples, comparisons, implementations.
-
-    Example: day0 ops show day0::rms_norm
-    """
-    _call("ops_show", file="ops", name=name, load=with_ or [], json=json)
-
-
-@ops_app.command("verify")
-def ops_verify(
-    name: Annotated[str | None, typer.Argument(help="Operator, such as day0::topk_tokens; else all.")] = None,
-    json: Json = False,
-) -> None:
-    """Compare references with other people's code, as far as it is installed; exit code 1 if one differs.
-
-    Example: day0 ops verify day0::rms_norm
-    """
-    _call("ops_verify", file="ops", name=name, json=json)
 
 
 def main() -> None:

@@ -1,0 +1,59 @@
+"""Options that several commands share, and the way from a signature to the function that does the work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Annotated, Any
+
+import typer
+
+from day0.cli.failures import run_guarded
+
+__all__ = [
+    "DEFAULT_RUN",
+    "AllowUnverified",
+    "Device",
+    "Fallback",
+    "Force",
+    "Json",
+    "Namespace",
+    "Plant",
+    "Replacements",
+    "Run",
+    "Set",
+    "With",
+    "call",
+]
+
+Run = Annotated[Path, typer.Option("--run", help="Run folder.", metavar="DIR")]
+Json = Annotated[bool, typer.Option("--json", help="Print the record on stdout, all talk on stderr.")]
+Force = Annotated[bool, typer.Option("--force", help="Make it again even if it is fresh.")]
+Device = Annotated[str | None, typer.Option("--device", help="Profile name or YAML file.", metavar="NAME")]
+With = Annotated[
+    list[Path] | None, typer.Option("--with", help="Python file with implementations of your own; runs your code.")
+]
+Set = Annotated[list[str] | None, typer.Option("--set", help="Change a config field.", metavar="KEY=VALUE")]
+Namespace = Annotated[str | None, typer.Option(help="Where to look first, such as kimi/k3.1.")]
+Fallback = Annotated[str | None, typer.Option(help="Last resort: cpu, device or none.")]
+Replacements = Annotated[
+    bool | None,
+    typer.Option("--replacements/--no-replacements", help="Without them every gap stays open: shows what is lacking."),
+]
+AllowUnverified = Annotated[
+    bool, typer.Option("--allow-unverified", help="Enter with a lock whose numerics did not pass; is recorded.")
+]
+Plant = Annotated[
+    list[str] | None,
+    typer.Option("--plant", help="Plant a fault on the simulated device; see `day0 device faults`.", metavar="NAME"),
+]
+DEFAULT_RUN = Path("runs/default")
+
+
+def call(command: str, *, file: str = "commands", **options: Any) -> None:
+    """Run `day0.cli.FILE:COMMAND` and end with its exit code; it is imported only now."""
+
+    def act() -> int:
+        return int(resolve_name(f"day0.cli.{file}:{command}")(**options))
+
+    raise typer.Exit(run_guarded(act))

@@ -1,0 +1,83 @@
+"""The records that carry the flow from one stage to the next. Frozen, plain data, no torch.
+
+Shapes and strides are ints, dtypes are torch's names without the prefix (`bfloat16`), so that a record can be
+read where torch is not installed. A new optional field is free; anything else is a new schema number.
+"""
+
+from day0.records._base import Record
+from day0.records.calls import ListValue, ScalarValue, Signature, TensorValue, Value
+from day0.records.canary import CanaryReport, GateResult, Receipt, StageResult
+from day0.records.fit import FitCard, FitOption, FitPlan, FitProposal, FitReport, FitRow
+from day0.records.inventory import (
+    GAP_VERDICTS,
+    Effort,
+    Evidence,
+    Inventory,
+    InventoryBlock,
+    InventoryEntry,
+    Leaf,
+    Replacement,
+    Verdict,
+)
+from day0.records.lock import Decision, Gap, Identity, Lock, LockEntry
+from day0.records.numerics import CaseResult, CaseStatus, NumericsReport
+from day0.records.trace import (
+    CallEntry,
+    Collective,
+    FloatStats,
+    ImportedText,
+    ModelInfo,
+    ParallelInfo,
+    PhaseInfo,
+    Site,
+    TextLine,
+    Trace,
+    TraceEntry,
+)
+
+__all__ = [
+    "GAP_VERDICTS",
+    "CallEntry",
+    "CanaryReport",
+    "CaseResult",
+    "CaseStatus",
+    "Collective",
+    "Decision",
+    "Effort",
+    "Evidence",
+    "FitCard",
+    "FitOption",
+    "FitPlan",
+    "FitProposal",
+    "FitReport",
+    "FitRow",
+    "FloatStats",
+    "Gap",
+    "GateResult",
+    "Identity",
+    "ImportedText",
+    "Inventory",
+    "InventoryBlock",
+    "InventoryEntry",
+    "Leaf",
+    "ListValue",
+    "Lock",
+    "LockEntry",
+    "ModelInfo",
+    "NumericsReport",
+    "ParallelInfo",
+    "PhaseInfo",
+    "Receipt",
+    "Record",
+    "Replacement",
+    "ScalarValue",
+    "Signature",
+    "Site",
+    "StageResult",
+    "TensorValue",
+    "TextLine",
+    "Trace",
+    "TraceEntry",
+    "Value",
+    "Verdict",
+]

@@ -1,0 +1,66 @@
+"""Which implementation stands in for what a device lacks."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from day0.records._base import Record
+
+__all__ = ["Decision", "Gap", "Identity", "Lock", "LockEntry"]
+
+
+class Identity(Record):
+    """What makes an implementation itself; the same identity with another hash is a conflict."""
+
+    operator: str
+    contract: int
+    namespace: str
+    id: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.operator}@{self.contract} {self.namespace}:{self.id}=={self.version}"
+
+
+class Decision(Record):
+    """One candidate that was looked at, and why it was taken or refused."""
+
+    candidate: str
+    accepted: bool
+    reason: str
+
+
+class LockEntry(Record):
+    """The chosen implementation for the gaps of one operator with one tuple of dtypes."""
+
+    operator: str
+    """Qualified name with overload."""
+    dtypes: tuple[str, ...]
+    signatures: tuple[str, ...]
+    identity: Identity
+    kind: Literal["kernel", "decomposition", "reference", "cpu_fallback"]
+    source_hash: str
+    origin: str
+    decisions: tuple[Decision, ...]
+
+
+class Gap(Record):
+    """A gap that nothing closes, with every candidate that was refused."""
+
+    operator: str
+    dtypes: tuple[str, ...]
+    signatures: tuple[str, ...]
+    calls: int
+    module: str
+    reason: str
+    decisions: tuple[Decision, ...]
+
+
+class Lock(Record):
+    """The chosen implementation for every signature that needs one."""
+
+    device: str
+    namespace: str
+    model: str
+    entries: tuple[LockEntry, ...]
+    gaps: tuple[Gap, ...] = ()

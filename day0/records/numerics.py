@@ -1,0 +1,52 @@
+"""How every call was judged."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from day0.records._base import Record
+
+__all__ = ["CaseResult", "CaseStatus", "NumericsReport"]
+
+
+CaseStatus = Literal["pass", "fail", "fell_back", "undelegated", "crashed", "hung", "skipped", "xfail", "xpass"]
+
+
+class CaseResult(Record):
+    """One call with one set of values, judged."""
+
+    case: str
+    """Key of the case: signature, value regime and seed."""
+    signature: str
+    op: str
+    shapes: str
+    implementation: str
+    """`native` or the identity of the locked implementation."""
+    regime: str
+    seed: int
+    status: CaseStatus
+    rule: str
+    """The rule that decided."""
+    reason: str
+    golden: str = ""
+    """What it was measured against, for example `float64 on cpu`."""
+    error: float | None = None
+    """Relative L2 error against the golden."""
+    yardstick: float | None = None
+    """The same error of the same-dtype reference on the CPU: what the dtype itself costs."""
+    limit: float | None = None
+    """The largest error that would have passed."""
+    worst_index: tuple[int, ...] | None = None
+    worst_got: str = ""
+    worst_expected: str = ""
+    reproducer: str = ""
+    """Path below the run folder, for a failed case."""
+
+
+class NumericsReport(Record):
+    """Every case with its status."""
+
+    device: str
+    lock: str
+    seed: int
+    cases: tuple[CaseResult, ...]
