@@ -419,8 +419,13 @@ def test_bad_input(act: Callable[[], object], what: str) -> None:
 
 
 def test_absurd_sizes_are_refused_with_the_figure() -> None:
-    spec = open_model(ModelPlan(source="hf:deepseek_v32", set={"n_routed_experts": 900_000_000}))
-    with pytest.raises(Day0Error, match=r"2\.3e\+18 parameters"):
+    with pytest.raises(Day0Error, match=r"900,000,000 experts are more than"):
+        open_model(ModelPlan(source="hf:deepseek_v32", set={"n_routed_experts": 900_000_000}))
+    # A module that nobody looked at before it was built.
+    spec = dataclasses.replace(
+        open_model(ModelPlan(source="toy")), build=lambda _: nn.Linear(1 << 26, 1 << 26, bias=False, device="meta")
+    )
+    with pytest.raises(Day0Error, match=r"4\.5e\+15 parameters"):
         fit_model(spec, FitRequest(memory=80 * GIB, device="test"))
 
 

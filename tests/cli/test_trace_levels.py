@@ -26,6 +26,7 @@ def run(
         batch=1,
         phases=["prefill=4"],
         trust_remote_code=False,
+        shrink=False,
         force=False,
         json=as_json,
         **arguments,  # type: ignore[arg-type]  # of several types

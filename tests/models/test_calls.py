@@ -32,7 +32,7 @@ def test_a_cached_step_gives_what_the_whole_text_gives(name: str) -> None:
     torch.testing.assert_close(again.logits_BSV[:, -1], whole.logits_BSV[:, -1], rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["rwkv", "cpmant"])
+@pytest.mark.parametrize("name", [pytest.param("rwkv", marks=pytest.mark.slow), "cpmant"])
 def test_a_cached_step_knows_the_text_before(name: str) -> None:
     # Neither gives what the whole text gives: one sees its whole prompt at once, the other sums in another order.
     model = _model(name)
