@@ -122,6 +122,23 @@ def test_other_json_is_refused_without_a_traceback(text: str) -> None:
         decode(Lock, text, where="ops.lock", remake="day0 register")
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("day0.lock/1", "day0.lock/\u00b2"),
+        ("day0.lock/1", "day0.lock/" + "9" * 5000),
+        ('"body": {', '"body": {"x": ' + "9" * 5000 + ","),
+        ('"body": {', '"body": {"x": "\\ud800",'),
+        ('"body": {', '"body": {"x": ' + "[" * 900 + "]" * 900 + ","),
+    ],
+)
+def test_numbers_and_text_that_python_cannot_take_are_refused(old: str, new: str) -> None:
+    text = _text()
+    assert old in text
+    with pytest.raises(Day0Error):
+        decode(Lock, text.replace(old, new, 1), where="ops.lock", remake="day0 register")
+
+
 def test_infinity_and_nan_are_valid_json_and_come_back() -> None:
     case = CaseResult(
         case="a",
