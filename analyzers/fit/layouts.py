@@ -46,7 +46,7 @@ def parse_layout(text: str, shape: ModelShape) -> Layout:
         if name not in _NAMES:
             hint = near_names(name, _NAMES) or f"parts of a layout: {', '.join(_NAMES)}"
             raise Day0Error("--layout", f"there is no parallelism '{name}'", hint=hint)
-        if not equals or not number.isdigit() or not 1 <= int(number) <= MAX_CARDS or len(number) > 9:
+        if not equals or len(number) > 9 or not number.isdecimal() or not 1 <= int(number) <= MAX_CARDS:
             what = f"{name} is '{number[:20]}', expected a number of cards from 1 to {MAX_CARDS:,}"
             raise Day0Error("--layout", what, hint="for example --layout tp=8,ep=8")
         if name in values:

@@ -87,6 +87,8 @@ def test_a_device_without_four_bits_gets_a_workspace(capsys: pytest.CaptureFixtu
         ({"model": "hf:deepseek_v32", "sets": ["n_routed_experts=1000000000000"]}, "1,000,000,000,000 is more than"),
         ({"sets": ["hidden_size=" + "9" * 40]}, "which no model has"),
         ({"model": "kimi-k3"}, "there is no such description"),
+        ({"memory_gib": 1e-10}, "1e-10 GiB is no card"),
+        ({"format": "experts=mxfp4,experts=fp8"}, "experts stands twice"),
     ],
 )
 def test_bad_input(changes: dict[str, Any], text: str) -> None:
