@@ -6,9 +6,10 @@ read where torch is not installed. A new optional field is free; anything else i
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 __all__ = [
     "GAP_VERDICTS",
@@ -70,13 +71,21 @@ class TensorValue(Record):
     """A tensor argument: layout and, for integers whose values were seen, their range."""
 
     kind: Literal["tensor"] = "tensor"
-    shape: tuple[int, ...]
+    shape: tuple[Annotated[int, Field(ge=0)], ...]
     dtype: str
-    stride: tuple[int, ...]
-    offset: int = 0
+    stride: tuple[Annotated[int, Field(ge=0)], ...]
+    offset: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
     alias: int | None = None
     """Arguments of one call with the same number share storage."""
     range: tuple[int, int] | None = None
+
+    @model_validator(mode="after")
+    def _possible(self) -> TensorValue:
+        if len(self.shape) != len(self.stride):
+            raise ValueError(f"{len(self.shape)} sizes and {len(self.stride)} strides")
+        if math.prod(self.shape) >= 1 << 63:
+            raise ValueError("it has more elements than 64 bits count")
+        return self
 
 
 class ScalarValue(Record):
@@ -128,6 +137,10 @@ class Collective(Record):
     """What one rank sends in the ring algorithm; other algorithms send more, or the same in fewer steps."""
 
 
+Amount = Annotated[int, Field(ge=0, le=10**30)]
+"""A count, FLOPs or bytes: never negative, and no more than arithmetic with floats can take."""
+
+
 class Site(Record):
     """One signature within one chain of module classes: where the call was made, and what fed it."""
 
@@ -135,13 +148,13 @@ class Site(Record):
     """Counts the sites of a trace in the order of their first calls."""
     classes: str
     """Classes of the modules around the call, outermost first: `ToyModel/KdaLayer/RmsNorm`."""
-    counts: dict[str, int]
+    counts: dict[str, Amount]
     """Calls in each phase."""
     modules: int = 1
     """How many different modules these are."""
     source: str = ""
     """`file:line` of the first call here."""
-    inputs: dict[str, int] = {}
+    inputs: dict[Annotated[str, Field(pattern="^[0-9]{1,9}$")], Amount] = {}
     """By number of another site: in how many calls an argument was, also as a view, a tensor that was made there."""
 
 
@@ -152,7 +165,7 @@ class TraceEntry(Record):
     """Sixteen hex digits of the SHA-256 over the canonical signature."""
     signature: Signature
     outputs: tuple[Value, ...]
-    counts: dict[str, int]
+    counts: dict[str, Amount]
     mutates: tuple[str, ...] = ()
     """Names of the arguments that the schema says are written to."""
     module: str = ""
@@ -163,8 +176,8 @@ class TraceEntry(Record):
     source: str = ""
     """`file:line` of the first call, relative to the package it stands in."""
     host_sync: bool = False
-    flops: int = 0
-    bytes: int = 0
+    flops: Amount = 0
+    bytes: Amount = 0
     output_aliases: tuple[tuple[str, ...], ...] = ()
     """For each output, the names of the arguments whose storage it shares. Empty: it shares none, or was not seen."""
     calls: tuple[str, ...] = ()
@@ -185,8 +198,8 @@ class CallEntry(Record):
     signature: Signature
     """`op` is the function's name, such as `torch.nn.functional.linear`."""
     outputs: tuple[Value, ...]
-    counts: dict[str, int]
-    ops: dict[str, int] = {}
+    counts: dict[str, Amount]
+    ops: dict[str, Amount] = {}
     """Ids of the operators below, and how often they ran below all of these calls together."""
     output_aliases: tuple[tuple[str, ...], ...] = ()
     """For each output, the arguments whose storage it shares, by name or by position."""
@@ -198,9 +211,9 @@ class CallEntry(Record):
     """`file:line` of the first call."""
     host_sync: bool = False
     """The host waits for the device: an operator below does, or the function reads values past the dispatcher."""
-    flops: int = 0
+    flops: Amount = 0
     """Of one call: the mean over the calls, rounded."""
-    bytes: int = 0
+    bytes: Amount = 0
     """Likewise; what the operators below move, which a fused kernel would move in part only."""
 
 
