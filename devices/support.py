@@ -77,9 +77,10 @@ def call_text(dtypes: tuple[str, ...], ranks: tuple[int, ...]) -> str:
 def operator_exists(op: str) -> bool:
     """Say whether torch has an operator of that name, with its overload, in this process."""
     try:
-        resolve(op)
-    except Day0Error:
-        return False
+        schema = resolve(op)._schema
+        torch._C._dispatch_find_schema_or_throw(schema.name, schema.overload_name)
+    except (Day0Error, RuntimeError):
+        return False  # RuntimeError: one of TorchScript alone, such as prim::Print, which the dispatcher does not know
     return True
 
 
