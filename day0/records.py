@@ -226,8 +226,8 @@ class ModelInfo(Record):
     """`--set key=value`, as typed."""
     dtype: str
     class_name: str
-    parameters: int
-    parameter_bytes: int
+    parameters: Amount
+    parameter_bytes: Amount
     weights: str = ""
     """Which weights a real trace had: loaded from where, or random from which seed. Empty for one without values."""
     fingerprint: str
