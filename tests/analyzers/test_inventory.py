@@ -153,3 +153,12 @@ def test_a_call_that_our_operator_refuses_takes_nothing_with_it() -> None:
     text = trace.model_dump_json().replace('"dtype":"uint8"', '"dtype":"complex128"')
     found = take_inventory(Trace.model_validate_json(text), load_profile("sim"), collect(()))
     assert len(found.entries) == len(trace.entries)
+
+
+def test_what_was_never_run_on_a_probed_device_does_not_say_so() -> None:
+    profile = load_profile("cuda")
+    assert profile.evidence == "probed"
+    absent = profile.model_copy(update={"kernels": "PrivateUse1", "torch_device": "elsewhere"})
+    entry = next(one for one in toy_trace().entries if one.signature.op.startswith("day0::"))
+    found = classify(absent, entry.signature)
+    assert (found.verdict, found.evidence) == ("missing", "static")
