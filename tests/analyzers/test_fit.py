@@ -421,9 +421,11 @@ def test_bad_input(act: Callable[[], object], what: str) -> None:
 
 
 def test_absurd_sizes_are_refused_with_the_figure() -> None:
-    spec = open_model(ModelPlan(source="hf:deepseek_v32", set={"n_routed_experts": 900_000_000}))
-    with pytest.raises(Day0Error, match=r"2\.3e\+18 parameters"):
-        fit_model(spec, FitRequest(memory=80 * GIB, device="test"))
+    sizes = {"n_routed_experts": 90_000, "moe_intermediate_size": 20_000_000}
+    with pytest.raises(Day0Error, match=r"2\.4e\+18 parameters"):
+        fit_model(
+            open_model(ModelPlan(source="hf:deepseek_v32", set=sizes)), FitRequest(memory=80 * GIB, device="test")
+        )
 
 
 class _Stops(nn.Module):

@@ -52,7 +52,7 @@ def test_a_newer_record_is_not_overwritten(run_folder: Path) -> None:
 
 def test_phases_come_back_in_the_order_in_which_they_were_asked_for(run_folder: Path) -> None:
     workload = WorkloadPlan(phases={"prefill": PhasePlan(tokens=4), "decode": PhasePlan(tokens=1, context=4)})
-    plan = Playbook(schema="day0.playbook/1", name="x", model=ModelPlan(source="toy"), workload=workload, device="")
+    plan = Playbook(schema_="day0.playbook/1", name="x", model=ModelPlan(source="toy"), workload=workload, device="")
     folder = RunFolder(run_folder)
     with folder.held():
         folder.write_plan(plan)
