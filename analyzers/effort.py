@@ -13,7 +13,7 @@ from torch.utils.flop_counter import flop_registry
 from day0.analyzers.recording.costs import count_bytes, count_flops
 from day0.devices.leaves import HOST_SYNCS, is_metadata_view, leaf_dtypes, leaf_ranks
 from day0.devices.profile import DeviceProfile
-from day0.devices.support import supports
+from day0.devices.support import operator_exists, supports
 from day0.devices.verdict import classify
 from day0.errors import Day0Error
 from day0.implementation import Implementation
@@ -223,7 +223,8 @@ class Pricer:
     def ways(self, entry: TraceEntry, accepted: Sequence[Implementation]) -> tuple[Replacement, ...]:
         """Return what the registry has, torch's own decomposition where it runs, and the CPU with transfers."""
         ways = [self._of_implementation(one, entry) for one in accepted]
-        run = torch._decomp.decomposition_table.get(resolve(entry.signature.op))
+        known = operator_exists(entry.signature.op)  # not if another package brings it, which is not imported here
+        run = torch._decomp.decomposition_table.get(resolve(entry.signature.op)) if known else None
         if not accepted and run is not None:
             price = self._price("torch._decomp", run, entry)
             if not price.lacking:

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from day0.records import Site
 
@@ -51,6 +52,8 @@ class SiteBook:
         self._numbers = 0
         self._chains: dict[str, str] = {}
         self._makers: dict[int, int] = {}
+        # While a weak reference is held, no other storage gets the address: a dead one is never taken for another.
+        self._held: dict[int, StorageWeakRef] = {}
 
     def note(
         self,
@@ -64,6 +67,7 @@ class SiteBook:
         if phase != self._phase:  # storages of an earlier phase are gone, and their addresses are used again
             self._phase = phase
             self._makers.clear()
+            self._held.clear()
         path = modules[-1][0] if modules else ""
         chain = self._chains.get(path)
         if chain is None:
@@ -77,19 +81,22 @@ class SiteBook:
         self._follow(site, *call)
 
     def _follow(self, site: SiteTally, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        keys = set(_storages(args))
+        keys = {storage._cdata for storage in _storages(args)}
         if kwargs:
-            keys.update(_storages(kwargs.values()))
+            keys.update(storage._cdata for storage in _storages(kwargs.values()))
         makers = self._makers
         for maker in () if _shape_only(func) else {makers[key] for key in keys if key in makers}:
             site.inputs[maker] = site.inputs.get(maker, 0) + 1
         if func is _LIFT:  # a constant: no call made it, though its storage may stand where a result once was
             for key in keys:
                 makers.pop(key, None)
-        for key in _storages((result,)):
+        for storage in _storages((result,)):
+            key = storage._cdata
             # A result over the storage of an argument is a view of it, unless the call wrote there.
             if key not in keys or func._schema.is_mutable:
                 makers[key] = site.number
+                if key not in self._held:
+                    self._held[key] = StorageWeakRef(storage)
 
 
 @cache
@@ -99,13 +106,13 @@ def _shape_only(func: Any) -> bool:
     return bool(name.endswith("_like") or name.startswith("new_"))
 
 
-def _storages(values: Any) -> list[int]:
-    found: list[int] = []
+def _storages(values: Any) -> list[torch.UntypedStorage]:
+    found: list[torch.UntypedStorage] = []
     for value in values:
         if isinstance(value, torch.Tensor):
             if not value.numel():
                 continue  # nothing was made, and empty storages share addresses with others
-            found.append(value.untyped_storage()._cdata)
+            found.append(value.untyped_storage())
         elif isinstance(value, (list, tuple)):
             found += _storages(value)
     return found

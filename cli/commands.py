@@ -207,9 +207,11 @@ def status(*, run: Path, json: bool) -> int:
     rows: list[dict[str, object]] = []
     for number, one in enumerate(STAGES, start=1):
         before = next((row for row in rows if not row["fresh"]), None)
-        if before is None:
+        if before is None and "device" in one.depends and not plan.device:
+            row: dict[str, object] = {"stage": one.name, "fresh": False, "reason": "no device was named yet"}
+        elif before is None:
             found = folder.freshness(one.record, inputs_of(one, session))
-            row: dict[str, object] = {"stage": one.name, "fresh": found.fresh, "reason": found.reason}
+            row = {"stage": one.name, "fresh": found.fresh, "reason": found.reason}
         else:
             row = {"stage": one.name, "fresh": False, "reason": f"{before['stage']} is not fresh"}
         rows.append(row)

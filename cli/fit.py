@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["fit"]
 
 GIB = 1 << 30
+MIN_MEMORY_GIB = 2**-20
+"""One KiB."""
 MAX_MEMORY_GIB = 1 << 20
 LARGEST_SIZE = 10**9
 MOST_LAYERS = 4096
@@ -100,7 +102,7 @@ def _card(device: str | None, memory_gib: float | None) -> _Card:
 
     if device is None:
         size = 80.0 if memory_gib is None else memory_gib
-        if not 0 < size <= MAX_MEMORY_GIB:
+        if not MIN_MEMORY_GIB <= size <= MAX_MEMORY_GIB:
             raise Day0Error("--memory-gib", f"{size:g} GiB is no card", hint="for example --memory-gib 80")
         return _Card(memory=int(size * GIB), name=f"cards of {size:g} GiB")
     profile = load_profile(device)

@@ -36,15 +36,34 @@ def trace_plan(
     return Playbook.model_validate(
         {
             "schema": "day0.playbook/1",
-            "name": name,
+            "name": _plain_name(name),
             "model": _model_plan(model, sets, dtype, trust_remote_code, shrink),
-            "workload": WorkloadPlan(
-                batch=batch, world_size=world_size, phases=dict(parse_phase(text) for text in phases)
-            ),
+            "workload": _workload(batch, world_size, phases),
             "trace": mode,
             "device": "",
         }
     )
+
+
+def _plain_name(name: str) -> str:
+    """Name a plan after its folder: folders may be called what plans may not, such as `..` or `.hidden`."""
+    readable = name.encode("utf-8", "replace").decode()
+    return readable.replace("\\", "_").lstrip(".") or "run"
+
+
+def _workload(batch: int, world_size: int, phases: list[str]) -> WorkloadPlan:
+    named: dict[str, PhasePlan] = {}
+    for text in phases:
+        name, phase = parse_phase(text)
+        if name in named:
+            raise Day0Error(f"--phase {text}", f"'{name}' was named twice", hint="give each phase a name of its own")
+        named[name] = phase
+    try:
+        return WorkloadPlan(batch=batch, world_size=world_size, phases=named)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_context=False)[0]
+        flag = f"--{str(fault['loc'][0]).replace('_', '-')} {fault['input']}"
+        raise Day0Error(flag, fault["msg"].lower(), hint="check the number of digits") from None
 
 
 def _model_plan(model: str, sets: list[str], dtype: str, trust_remote_code: bool, shrink: bool) -> ModelPlan:
@@ -78,6 +97,8 @@ def parse_phase(text: str) -> tuple[str, PhasePlan]:
     """Read `NAME=TOKENS` or `NAME=TOKENS@CONTEXT`."""
     name, _, size = text.partition("=")
     tokens, _, context = size.partition("@")
+    if not name.isprintable() or not name.strip():
+        raise Day0Error(f"--phase {text}", "the phase has no name", hint="for example --phase decode=1@4096")
     try:
         return name, PhasePlan(tokens=int(tokens), context=int(context or 0))
     except (ValueError, ValidationError):

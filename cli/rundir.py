@@ -167,7 +167,8 @@ class RunFolder:
 
     def write_plan(self, plan: Playbook) -> None:
         """Write the plan, unless it is there already."""
-        text = json.dumps(plan.model_dump(mode="json", by_alias=True), indent=1, sort_keys=True) + "\n"
+        # Not sorted: phases are run in their order.
+        text = json.dumps(plan.model_dump(mode="json", by_alias=True), indent=1) + "\n"
         if self.read_text("plan.json") != text:
             write_atomically(self.file("plan.json"), text)
 

@@ -85,7 +85,11 @@ def decode(kind: type[R], text: str, *, where: str, remake: str) -> Envelope[R]:
         path = ".".join(str(part) for part in ("body", *fault["loc"]))
         raise Day0Error(where, f"{path}: {fault['msg'].lower()}", hint=f"make it again with `{remake}`") from None
     # The text's own body: read back as a record it would also hold the optional fields of a later day0.
-    digest = hash_json(document.get("body"))
+    try:
+        digest = hash_json(document.get("body"))
+    except (UnicodeEncodeError, RecursionError):
+        what = "body: it holds text that is not Unicode, or is nested too deeply"
+        raise Day0Error(where, what, hint=f"make it again with `{remake}`") from None
     if document.get("sha256") != digest:
         raise Day0Error(
             where,
@@ -109,6 +113,8 @@ def _parse(text: str, where: str, remake: str) -> dict[str, object]:
     except json.JSONDecodeError as error:
         cut = "not JSON" if text.rstrip().endswith("}") else "cut off"
         raise Day0Error(where, f"the record is {cut} at line {error.lineno}: {error.msg}", hint=hint) from None
+    except ValueError as error:  # a number of more digits than Python reads
+        raise Day0Error(where, f"the record cannot be read: {error}", hint=hint) from None
     except RecursionError:
         raise Day0Error(where, "the record is nested too deeply to be ours", hint=hint) from None
     if not isinstance(document, dict):
@@ -119,7 +125,7 @@ def _parse(text: str, where: str, remake: str) -> dict[str, object]:
 def _check_schema(kind: type[Record], found: object, where: str, remake: str) -> None:
     name, version = SCHEMAS[kind]
     have, _, number = str(found).partition("/")
-    if have != name or not number.isdigit():
+    if have != name or not number.isdecimal() or len(number) > 9:
         raise Day0Error(
             where, f"expected a record of schema {name}/{version}, got {found!r}", hint=f"make it with `{remake}`"
         )

@@ -77,9 +77,10 @@ def call_text(dtypes: tuple[str, ...], ranks: tuple[int, ...]) -> str:
 def operator_exists(op: str) -> bool:
     """Say whether torch has an operator of that name, with its overload, in this process."""
     try:
-        resolve(op)
-    except Day0Error:
-        return False
+        schema = resolve(op)._schema
+        torch._C._dispatch_find_schema_or_throw(schema.name, schema.overload_name)
+    except (Day0Error, RuntimeError):
+        return False  # RuntimeError: one of TorchScript alone, such as prim::Print, which the dispatcher does not know
     return True
 
 
@@ -139,7 +140,9 @@ def _not_here(profile: DeviceProfile, op: str) -> Support:
         reason = f"the profile does not name it, and the CPU has it; {absent}"
         return Support(supported=True, reason=reason, evidence="claimed")
     if op.startswith("day0::"):
-        return Support(supported=False, reason=f"{_no_kernel(profile.kernels)}; it is ours", evidence=profile.evidence)
+        # Known without a device, and never measured on one.
+        evidence: Evidence = "static" if profile.evidence == "probed" else profile.evidence
+        return Support(supported=False, reason=f"{_no_kernel(profile.kernels)}; it is ours", evidence=evidence)
     reason = f"no kernel for it is known: the profile does not name it, the CPU has none, and {absent}"
     return Support(supported=False, reason=reason, evidence="claimed", known=False)
 

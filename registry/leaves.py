@@ -5,6 +5,7 @@ from __future__ import annotations
 from day0.devices.leaves import calls_below
 from day0.devices.profile import DeviceProfile
 from day0.devices.verdict import classify
+from day0.errors import USER_ERRORS, Day0Error
 from day0.implementation import Implementation
 from day0.records import GAP_VERDICTS, Signature
 from day0.reference_ops.signatures import materialise
@@ -17,10 +18,12 @@ def refuse_leaves(one: Implementation, signature: Signature, profile: DeviceProf
 
     The code runs on meta, so nothing is computed; code that reads values there cannot be judged and is refused.
     """
-    args, kwargs = materialise(signature, "meta")
     try:
+        args, kwargs = materialise(signature, "meta")
         calls = calls_below(one.run, args, kwargs)
-    except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError) as error:
+    except Day0Error as error:
+        return f"it refuses the call: {error.what}"
+    except USER_ERRORS as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
         return f"it reads values on the host or needs what meta lacks: {first}"
     for call in calls:

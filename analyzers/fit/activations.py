@@ -92,6 +92,9 @@ def measure(
 
     Raises Day0Error where the model does not run on meta: what `day0 trace` says of it then tells more.
     """
+    if spec.phases:
+        what = "it brings its own inputs and takes no token ids, and so cache and activations cannot be read"
+        raise Day0Error(spec.source, what, hint="figures are of the weights alone")
     asked = chunk = max(1, min(chunk, context // 2))
     chunk = _affordable(spec, model, weights, chunk)
     lengths = _contexts(spec, shape, _page(model), context - chunk)

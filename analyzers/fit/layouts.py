@@ -46,7 +46,7 @@ def parse_layout(text: str, shape: ModelShape) -> Layout:
         if name not in _NAMES:
             hint = near_names(name, _NAMES) or f"parts of a layout: {', '.join(_NAMES)}"
             raise Day0Error("--layout", f"there is no parallelism '{name}'", hint=hint)
-        if not equals or not number.isdigit() or not 1 <= int(number) <= MAX_CARDS or len(number) > 9:
+        if not equals or len(number) > 9 or not number.isdecimal() or not 1 <= int(number) <= MAX_CARDS:
             what = f"{name} is '{number[:20]}', expected a number of cards from 1 to {MAX_CARDS:,}"
             raise Day0Error("--layout", what, hint="for example --layout tp=8,ep=8")
         if name in values:
@@ -87,7 +87,7 @@ def check_layout(layout: Layout, shape: ModelShape) -> None:
         odd = next(heads for heads in shape.other_heads if heads % layout.tp)
         reason = f"{odd} heads of linear attention cannot be divided by tp={layout.tp}"
         hint = f"use a divisor: {', '.join(str(n) for n in _divisors(odd)[:12])}"
-    elif layout.pp > shape.layers:
+    elif layout.pp > max(1, shape.layers):
         reason, hint = f"pp={layout.pp} is more than the {shape.layers} layers", f"use at most pp={shape.layers}"
     if reason:
         raise Day0Error("--layout", reason, hint=hint)
@@ -102,7 +102,7 @@ def layouts_of(cards: int, shape: ModelShape, node: int) -> Iterator[Layout]:
 
     Tensor parallelism stays inside a node, and pipeline stages are whole nodes: inside one they only add bubbles.
     """
-    for pp in range(1, min(cards, shape.layers, MAX_STAGES) + 1):
+    for pp in range(1, min(cards, max(1, shape.layers), MAX_STAGES) + 1):  # no layers: one stage all the same
         if cards % pp:
             continue
         stage = cards // pp

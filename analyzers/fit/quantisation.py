@@ -26,6 +26,7 @@ def formats_of(model: nn.Module, asked: str) -> dict[str, str]:
     if not asked or asked == "model":
         return _own(model)
     formats = _own(model)
+    named: set[str] = set()
     for part in asked.split(","):
         kind, equals, name = part.strip().partition("=")
         if not equals:
@@ -34,6 +35,9 @@ def formats_of(model: nn.Module, asked: str) -> dict[str, str]:
         if kind not in KINDS:
             hint = near_names(kind, tuple(KINDS)) or f"kinds of weights: {', '.join(KINDS)}"
             raise Day0Error("--format", f"there is no kind of weight '{kind}'", hint=hint)
+        if kind in named:
+            raise Day0Error("--format", f"{kind} stands twice", hint="name it once")
+        named.add(kind)
         formats[kind] = format_named(name, "--format").name
     return formats
 

@@ -26,7 +26,7 @@ def smallest(demand: Demand, usable: int, node: int, *, step: int = 1) -> CardBy
     least = sum(weight_bytes(one, demand.formats) for one in demand.weights)
     if demand.resident_layers is not None:
         least = 0
-    first = max(1, -(-least // usable))
+    first = max(1, -(-least // max(1, usable)))
     for cards in _counts(-(-first // step) * step, step):
         made = best_layout(demand, cards, node)
         if made is not None and made.total <= usable:

@@ -44,6 +44,9 @@ def measure_training(spec: ModelSpec, weights: tuple[Weight, ...], tokens: int, 
     if any(one.native for one in weights):
         what = "its experts are four-bit codes, which have no gradients"
         raise Day0Error("--train", what, hint="name a model whose weights are bfloat16")
+    if spec.phases:
+        what = "it brings its own inputs and takes no token ids: there is no sequence to train on"
+        raise Day0Error(f"{spec.source} --train", what, hint="leave --train out: then its weights are counted")
     model = spec.build("meta").train()
     for value in model.parameters():
         if value.is_floating_point():

@@ -22,6 +22,7 @@ from day0.records.inventory import (
 from day0.records.lock import Decision, Gap, Identity, Lock, LockEntry
 from day0.records.numerics import CaseResult, CaseStatus, NumericsReport
 from day0.records.trace import (
+    Amount,
     CallEntry,
     Collective,
     FloatStats,
@@ -37,6 +38,7 @@ from day0.records.trace import (
 
 __all__ = [
     "GAP_VERDICTS",
+    "Amount",
     "CallEntry",
     "CanaryReport",
     "CaseResult",

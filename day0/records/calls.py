@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from day0.records._base import Record
 
@@ -15,13 +16,21 @@ class TensorValue(Record):
     """A tensor argument: layout and, for integers whose values were seen, their range."""
 
     kind: Literal["tensor"] = "tensor"
-    shape: tuple[int, ...]
+    shape: tuple[Annotated[int, Field(ge=0)], ...]
     dtype: str
-    stride: tuple[int, ...]
-    offset: int = 0
+    stride: tuple[Annotated[int, Field(ge=0)], ...]
+    offset: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
     alias: int | None = None
     """Arguments of one call with the same number share storage."""
     range: tuple[int, int] | None = None
+
+    @model_validator(mode="after")
+    def _possible(self) -> TensorValue:
+        if len(self.shape) != len(self.stride):
+            raise ValueError(f"{len(self.shape)} sizes and {len(self.stride)} strides")
+        if math.prod(self.shape) >= 1 << 63:
+            raise ValueError("it has more elements than 64 bits count")
+        return self
 
 
 class ScalarValue(Record):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -10,6 +10,7 @@ from day0.records._base import Record
 from day0.records.calls import Signature, Value
 
 __all__ = [
+    "Amount",
     "CallEntry",
     "Collective",
     "FloatStats",
@@ -45,6 +46,10 @@ class Collective(Record):
     """What one rank sends in the ring algorithm; other algorithms send more, or the same in fewer steps."""
 
 
+Amount = Annotated[int, Field(ge=0, le=10**30)]
+"""A count, FLOPs or bytes: never negative, and no more than arithmetic with floats can take."""
+
+
 class Site(Record):
     """One signature within one chain of module classes: where the call was made, and what fed it."""
 
@@ -52,13 +57,13 @@ class Site(Record):
     """Counts the sites of a trace in the order of their first calls."""
     classes: str
     """Classes of the modules around the call, outermost first: `ToyModel/KdaLayer/RmsNorm`."""
-    counts: dict[str, int]
+    counts: dict[str, Amount]
     """Calls in each phase."""
     modules: int = 1
     """How many different modules these are."""
     source: str = ""
     """`file:line` of the first call here."""
-    inputs: dict[str, int] = Field(default_factory=dict)
+    inputs: dict[Annotated[str, Field(pattern="^[0-9]{1,9}$")], Amount] = Field(default_factory=dict)
     """By number of another site: in how many calls an argument was, also as a view, a tensor that was made there."""
 
 
@@ -69,7 +74,7 @@ class TraceEntry(Record):
     """Sixteen hex digits of the SHA-256 over the canonical signature."""
     signature: Signature
     outputs: tuple[Value, ...]
-    counts: dict[str, int]
+    counts: dict[str, Amount]
     mutates: tuple[str, ...] = ()
     """Names of the arguments that the schema says are written to."""
     module: str = ""
@@ -80,8 +85,8 @@ class TraceEntry(Record):
     source: str = ""
     """`file:line` of the first call, relative to the package it stands in."""
     host_sync: bool = False
-    flops: int = 0
-    bytes: int = 0
+    flops: Amount = 0
+    bytes: Amount = 0
     output_aliases: tuple[tuple[str, ...], ...] = ()
     """For each output, the names of the arguments whose storage it shares. Empty: it shares none, or was not seen."""
     calls: tuple[str, ...] = ()
@@ -102,8 +107,8 @@ class CallEntry(Record):
     signature: Signature
     """`op` is the function's name, such as `torch.nn.functional.linear`."""
     outputs: tuple[Value, ...]
-    counts: dict[str, int]
-    ops: dict[str, int] = Field(default_factory=dict)
+    counts: dict[str, Amount]
+    ops: dict[str, Amount] = Field(default_factory=dict)
     """Ids of the operators below, and how often they ran below all of these calls together."""
     output_aliases: tuple[tuple[str, ...], ...] = ()
     """For each output, the arguments whose storage it shares, by name or by position."""
@@ -115,9 +120,9 @@ class CallEntry(Record):
     """`file:line` of the first call."""
     host_sync: bool = False
     """The host waits for the device: an operator below does, or the function reads values past the dispatcher."""
-    flops: int = 0
+    flops: Amount = 0
     """Of one call: the mean over the calls, rounded."""
-    bytes: int = 0
+    bytes: Amount = 0
     """Likewise; what the operators below move, which a fused kernel would move in part only."""
 
 
@@ -130,8 +135,8 @@ class ModelInfo(Record):
     """`--set key=value`, as typed."""
     dtype: str
     class_name: str
-    parameters: int
-    parameter_bytes: int
+    parameters: Amount
+    parameter_bytes: Amount
     weights: str = ""
     """Which weights a real trace had: loaded from where, or random from which seed. Empty for one without values."""
     fingerprint: str

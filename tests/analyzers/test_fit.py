@@ -103,6 +103,8 @@ def test_a_layout_spreads_experts_as_far_as_it_can() -> None:
         ("qp=2", "there is no parallelism 'qp'"),
         ("tp=0", "tp is '0'"),
         ("tp=two", "tp is 'two'"),
+        ("tp=\u00b2", "tp is '\u00b2'"),
+        ("tp=" + "1" * 5000, "tp is '1111"),
         ("tp=2,tp=2", "tp stands twice"),
         ("tp=8,dp=65536", "524,288 cards are more than 65,536"),
         ("", "it is empty"),

@@ -134,3 +134,31 @@ def test_a_device_that_falls_back_by_itself_is_told_apart() -> None:
         "missing",
         "gone; the device falls back to the CPU, which lacks it too: torch's CPU kernel takes floating-point values only",
     )
+
+
+@pytest.mark.parametrize("op", ["vendor::gated_norm", "prim::Print"])
+def test_an_operator_that_is_not_here_is_unknown_and_takes_nothing_with_it(op: str) -> None:
+    trace = toy_trace()
+    first = trace.entries[0]
+    strange = first.model_copy(update={"signature": first.signature.model_copy(update={"op": op})})
+    trace = trace.model_copy(update={"entries": (strange, *trace.entries[1:])})
+    found = take_inventory(trace, load_profile("sim"), collect(()))
+    assert len(found.entries) == len(trace.entries)
+    entry = next(one for one in found.entries if one.id == first.id)
+    assert (entry.is_gap, entry.effort) == (True, "unknown")
+
+
+def test_a_call_that_our_operator_refuses_takes_nothing_with_it() -> None:
+    trace = toy_trace()
+    text = trace.model_dump_json().replace('"dtype":"uint8"', '"dtype":"complex128"')
+    found = take_inventory(Trace.model_validate_json(text), load_profile("sim"), collect(()))
+    assert len(found.entries) == len(trace.entries)
+
+
+def test_what_was_never_run_on_a_probed_device_does_not_say_so() -> None:
+    profile = load_profile("cuda")
+    assert profile.evidence == "probed"
+    absent = profile.model_copy(update={"kernels": "PrivateUse1", "torch_device": "elsewhere"})
+    entry = next(one for one in toy_trace().entries if one.signature.op.startswith("day0::"))
+    found = classify(absent, entry.signature)
+    assert (found.verdict, found.evidence) == ("missing", "static")

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from day0.analyzers.recorder import Recorder
+from day0.analyzers.sites import SiteBook, SiteTally
 from day0.records import TraceEntry
 from day0.reference_ops.load import load_operators
 from day0.reference_ops.signatures import tensors_in
@@ -63,3 +64,17 @@ def test_without_a_count_each_argument_and_result_counts_once() -> None:
     rows, topk = args[0].shape[0] * args[0].shape[1], args[1]
     given = sum(one.numel() * one.element_size() for one in tensors_in(args))
     assert (entry.flops, entry.bytes) == (0, given + 4 * rows * (topk + 1))
+
+
+def test_a_tensor_of_unknown_origin_is_not_taken_for_a_dead_one_at_its_address() -> None:
+    sites: dict[str, SiteTally] = {}
+    book, neg = SiteBook(), torch.ops.aten.neg.default
+    made = torch.ones(3)
+    address = made.untyped_storage()._cdata
+    book.note(sites, "prefill", (), (neg, (torch.zeros(3),), {}, made), lambda: "")
+    del made
+    others = [torch.ones(3) for _ in range(200)]
+    assert address not in {one.untyped_storage()._cdata for one in others}
+    for one in others:
+        book.note(sites, "prefill", (), (neg, (one,), {}, torch.zeros(0)), lambda: "")
+    assert [site.inputs for site in sites.values()] == [{}]

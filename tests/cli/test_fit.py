@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -87,6 +88,8 @@ def test_a_device_without_four_bits_gets_a_workspace(capsys: pytest.CaptureFixtu
         ({"model": "hf:deepseek_v32", "sets": ["n_routed_experts=1000000000000"]}, "1,000,000,000,000 is more than"),
         ({"sets": ["hidden_size=" + "9" * 40]}, "which no model has"),
         ({"model": "kimi-k3"}, "there is no such description"),
+        ({"memory_gib": 1e-10}, "1e-10 GiB is no card"),
+        ({"format": "experts=mxfp4,experts=fp8"}, "experts stands twice"),
     ],
 )
 def test_bad_input(changes: dict[str, Any], text: str) -> None:
@@ -101,3 +104,16 @@ def test_a_description_of_ones_own(tmp_path: Any, capsys: pytest.CaptureFixture[
     path.write_text("schema: day0.model/1\nname: mine\ntitle: mine\nsource: toy\nsets: {n_experts: 12}\n")
     with pytest.raises(Day0Error, match="there is no such field 'sets'"):
         _fit(model=str(path))
+
+
+def test_a_model_with_its_own_inputs_is_measured_by_its_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("import torch\ndef make():\n    return torch.nn.Linear(8, 4), (torch.zeros(2, 8),)\n")
+    assert _fit(model=f"py:{file}:make", json=True) == 0
+    found = decode(FitReport, capsys.readouterr().out, where="-", remake="").record
+    assert (found.fits, found.weight_bytes) == (True, (8 * 4 + 4) * 4)
+    assert _fit(model=f"py:{file}:make", layout="tp=1") == 0
+    with pytest.raises(Day0Error, match="brings its own inputs"):
+        _fit(model=f"py:{file}:make", train=True)

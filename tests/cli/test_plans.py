@@ -6,6 +6,7 @@ import pytest
 
 from day0.cli.plans import override_plan, parse_phase, parse_set, playbook_path, trace_plan
 from day0.errors import Day0Error
+from day0.playbook import Playbook
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,36 @@ def test_parse_phase() -> None:
     for text in ("decode", "decode=x", "decode=0", "decode=1@-1"):
         with pytest.raises(Day0Error, match="NAME=TOKENS"):
             parse_phase(text)
+
+
+def _plan(**changes: object) -> Playbook:
+    ordinary: dict[str, object] = {
+        "model": "toy", "sets": [], "dtype": "float32", "mode": "auto", "batch": 1, "phases": [],
+        "trust_remote_code": False, "name": "x",
+    }  # fmt: skip
+    return trace_plan(**{**ordinary, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"batch": 10**14}, "--batch 100000000000000"),
+        ({"world_size": 100_000}, "--world-size 100000"),
+        ({"phases": ["decode=1@16", "decode=1@32"]}, "'decode' was named twice"),
+        ({"phases": ["=4"]}, "the phase has no name"),
+        ({"phases": ["a\tb=4"]}, "the phase has no name"),
+    ],
+)
+def test_a_workload_that_no_plan_holds(changes: dict[str, object], text: str) -> None:
+    with pytest.raises(Day0Error, match=text):
+        _plan(**changes)
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"), [("..", "run"), (".hidden", "hidden"), ("a\\b", "a_b"), ("x\udc80", "x?"), ("v32", "v32")]
+)
+def test_a_folder_of_any_name_holds_a_run(folder: str, name: str) -> None:
+    assert _plan(name=folder).name == name
 
 
 def test_flags_change_only_what_they_name() -> None:

@@ -11,6 +11,7 @@ import pytest
 from day0.cli.rundir import RunFolder, write_atomically
 from day0.codec import NewerRecordError
 from day0.errors import Day0Error
+from day0.playbook import ModelPlan, PhasePlan, Playbook, WorkloadPlan
 from day0.records import Lock
 
 LOCK = Lock(device="sim", namespace="base", model="sha256:00", entries=())
@@ -47,6 +48,17 @@ def test_a_newer_record_is_not_overwritten(run_folder: Path) -> None:
         path.write_text(path.read_text().replace("day0.lock/1", "day0.lock/2"))
         with pytest.raises(NewerRecordError, match=r"day0\.lock/2"):
             folder.freshness(Lock, {})
+
+
+def test_phases_come_back_in_the_order_in_which_they_were_asked_for(run_folder: Path) -> None:
+    workload = WorkloadPlan(phases={"prefill": PhasePlan(tokens=4), "decode": PhasePlan(tokens=1, context=4)})
+    plan = Playbook(schema_="day0.playbook/1", name="x", model=ModelPlan(source="toy"), workload=workload, device="")
+    folder = RunFolder(run_folder)
+    with folder.held():
+        folder.write_plan(plan)
+        found = folder.read_plan()
+    assert found is not None
+    assert list(found.workload.phases) == ["prefill", "decode"]
 
 
 def test_two_processes_do_not_share_a_folder(run_folder: Path) -> None:

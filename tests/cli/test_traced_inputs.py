@@ -34,6 +34,12 @@ def imported(run_folder: Path) -> Path:
     return run_folder
 
 
+def test_a_run_without_a_device_has_a_status(imported: Path) -> None:
+    done = day0("status", "--run", imported)
+    assert done.exit_code == 1, done.output
+    assert "no device was named yet" in done.output
+
+
 def test_an_imported_text_goes_through_the_stages_that_need_no_model(imported: Path) -> None:
     for words in (("inventory", "--device", "sim"), ("register",), ("check",)):
         done = day0(*words, "--run", imported)

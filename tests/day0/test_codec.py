@@ -122,6 +122,58 @@ def test_other_json_is_refused_without_a_traceback(text: str) -> None:
         decode(Lock, text, where="ops.lock", remake="day0 register")
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("day0.lock/1", "day0.lock/\u00b2"),
+        ("day0.lock/1", "day0.lock/" + "9" * 5000),
+        ('"body": {', '"body": {"x": ' + "9" * 5000 + ","),
+        ('"body": {', '"body": {"x": "\\ud800",'),
+        ('"body": {', '"body": {"x": ' + "[" * 900 + "]" * 900 + ","),
+    ],
+)
+def test_numbers_and_text_that_python_cannot_take_are_refused(old: str, new: str) -> None:
+    text = _text()
+    assert old in text
+    with pytest.raises(Day0Error):
+        decode(Lock, text.replace(old, new, 1), where="ops.lock", remake="day0 register")
+
+
+ENTRY = TraceEntry(
+    id="a",
+    signature=Signature(op="aten::neg", args=(TensorValue(shape=(2, 3), dtype="float32", stride=(3, 1)),)),
+    outputs=(),
+    counts={"prefill": 1},
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("flops",), 10**400),
+        (("bytes",), -1),
+        (("counts",), {"prefill": -5}),
+        (("sites",), [{"number": 0, "classes": "", "counts": {}, "inputs": {"x": 1}}]),
+        (("signature", "args", 0, "shape"), [-2, 3]),
+        (("signature", "args", 0, "shape"), [10**12, 10**12]),
+        (("signature", "args", 0, "stride"), []),
+        (("signature", "args", 0, "stride"), [-3, 1]),
+        (("signature", "args", 0, "offset"), -9),
+    ],
+)
+def test_figures_that_no_trace_has_are_refused(path: tuple[str | int, ...], value: object) -> None:
+    trace = Trace(model=MODEL, mode="meta", mode_reason="", device="meta", phases=(), entries=(ENTRY,))
+    document = json.loads(encode(trace, inputs={}, environment={}))
+    *parents, last = path
+    place = document["body"]["entries"][0]
+    for key in parents:
+        place = place[key]
+    place[last] = value
+    document["sha256"] = hash_json(document["body"])
+    with pytest.raises(Day0Error, match=r"body\.entries\.0"):
+        decode(Trace, json.dumps(document), where="trace.json", remake="day0 trace")
+
+
 def test_infinity_and_nan_are_valid_json_and_come_back() -> None:
     case = CaseResult(
         case="a",

@@ -143,7 +143,10 @@ def test_ranks_count() -> None:
 def test_absent_device_is_answered_by_claim() -> None:
     if torch._C._dispatch_has_kernel_for_dispatch_key("aten::mm", "CUDA"):
         pytest.skip("this build of torch has CUDA kernels, so it can be asked")
-    support = supports(load_profile("cuda"), "aten::mm", ("bfloat16", "bfloat16"), (2, 2))
+    cuda = load_profile("cuda")
+    assert supports(cuda, "aten::mm", ("bfloat16", "bfloat16"), (2, 2)).evidence == "probed"
+    unprobed = cuda.model_copy(update={"operators": {}})
+    support = supports(unprobed, "aten::mm", ("bfloat16", "bfloat16"), (2, 2))
     assert support.supported
     assert support.evidence == "claimed"
     assert "this build of torch has no CUDA kernels" in support.reason
