@@ -16,7 +16,7 @@ import torch
 
 __all__ = ["SimGuard", "taken_error"]
 
-_acc: Any = torch._C._acc  # type: ignore[attr-defined]  # torch's stub leaves it out
+_acc: Any = torch._C._acc
 _autograd: Any = torch._C._autograd
 
 _TAKEN: deque[BaseException] = deque(maxlen=8)
