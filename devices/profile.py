@@ -72,7 +72,7 @@ class DeviceProfile(Part):
     """Those of them that can be stored, cast, moved and fed to a matmul with scales, but not computed with."""
     devices: int = Field(default=1, ge=1, le=64)
     """How many of them a process sees."""
-    memory_gib: float = Field(gt=0, allow_inf_nan=False)
+    memory_gib: float = Field(gt=0, le=1 << 30, allow_inf_nan=False)
     """Memory of one device."""
     bandwidth_gb_s: float = Field(gt=0, allow_inf_nan=False)
     """Peak rate of its memory."""

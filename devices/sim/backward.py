@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+from day0.devices.sim.guard import taken_error
 from day0.reference_ops.signatures import tensors_in
 
 __all__ = ["explain_backward"]
@@ -32,6 +33,11 @@ def _explained(run: Callable[..., Any]) -> Callable[..., Any]:
         _refuse_forward_over_backward(args)
         try:
             return run(*args, **kwargs)
+        except SystemError:  # torch has an error without knowing which: the guard has it
+            taken = taken_error()
+            if taken is None:
+                raise
+            raise taken from None
         except RuntimeError as error:
             if _NO_QUEUE not in str(error):
                 raise

@@ -15,6 +15,7 @@ from day0.devices.sim.backward import explain_backward
 from day0.devices.sim.compiling import stay_out_of_tracing
 from day0.devices.sim.dispatch import dispatch
 from day0.devices.sim.forward import watch_forward
+from day0.devices.sim.guard import SimGuard
 from day0.devices.sim.kernels import make_kernels, register_kernels
 from day0.devices.sim.module import SimModule
 from day0.devices.sim.pinning import register_pinning
@@ -63,7 +64,7 @@ def _register_backend() -> None:
             hint="use the simulated device in a process of its own",
         )
     module: Any = SimModule()
-    _setup_privateuseone_for_python_backend("sim", backend_module=module)
+    _setup_privateuseone_for_python_backend("sim", backend_module=module, device_guard=SimGuard())
     know_generators()
     _LASTING.extend([*register_autocast(), register_pinning()])
     register_loading()

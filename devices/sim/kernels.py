@@ -18,7 +18,13 @@ from day0.devices.sim.cost import is_free, spend
 from day0.devices.sim.forward import refuse_wait_in_forward, wait_for
 from day0.devices.sim.own import CLOSED_COMPOSITES, OWN_KERNELS
 from day0.devices.sim.random import draw, is_random
-from day0.devices.sim.refuse import refuse_index, refuse_lacks, refuse_mixed_devices, refuse_size
+from day0.devices.sim.refuse import (
+    refuse_index,
+    refuse_lacks,
+    refuse_mixed_devices,
+    refuse_size,
+    refuse_what_the_host_lacks,
+)
 from day0.devices.sim.state import STATE
 from day0.devices.sim.tensor import SimTensor, raw
 from day0.devices.sim.wrap import count_transfer, place_of, wrap
@@ -73,7 +79,11 @@ def _kernel_for(func: Any, profile: DeviceProfile) -> Kernel:
         wait = wait_for(name, args, kwargs)
         refuse_wait_in_forward(wait)
         STATE.counters.host_syncs += bool(wait)
-        result = compute(*args, **kwargs)
+        try:
+            result = compute(*args, **kwargs)
+        except RuntimeError as error:
+            refuse_what_the_host_lacks(error, place_of((*args, *kwargs.values()), kwargs.get("device")))
+            raise
         if costs:
             spend(func, args, kwargs, result)
         return result

@@ -14,6 +14,7 @@ import torch
 
 from day0.devices.sim.forward import refuse_in_forward
 from day0.devices.sim.indices import index_of
+from day0.devices.sim.recurrent import RECURRENT_KERNELS
 from day0.devices.sim.tensor import SimTensor, raw
 from day0.devices.sim.wrap import count_between, count_transfer, on_device, wrap
 
@@ -142,5 +143,6 @@ OWN_KERNELS: dict[str, Callable[..., Any]] = {
     "aten::histc.out": _histc_out,
     "aten::convolution_overrideable": _convolution,
     "aten::convolution_backward_overrideable": _convolution_backward,
+    **RECURRENT_KERNELS,
 }
 """By overload."""

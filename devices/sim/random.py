@@ -65,10 +65,14 @@ class _AnyGenerator(type):
     def __subclasscheck__(cls, subclass: type) -> bool:
         return issubclass(subclass, _PLAIN)
 
-    def __call__(cls, device: Any = "cpu") -> Any:
-        if torch.device(device).type == "sim":
+    def __call__(cls, device: Any = None) -> Any:
+        if device is not None and torch.device(device).type == "sim":
             return SimGenerator(device)
         return _PLAIN(device)
+
+    def __getattr__(cls, name: str) -> Any:
+        """Return what torch's own class has: `torch.Generator.manual_seed` is a function as before."""
+        return getattr(_PLAIN, name)
 
 
 class _Generator(metaclass=_AnyGenerator):

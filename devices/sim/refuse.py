@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from math import prod
 from typing import Any
@@ -15,7 +16,7 @@ from day0.devices.sim.tensor import SimTensor
 from day0.devices.sim.wrap import place_of
 from day0.reference_ops.signatures import dtype_name, tensors_in
 
-__all__ = ["refuse_index", "refuse_lacks", "refuse_mixed_devices", "refuse_size"]
+__all__ = ["refuse_index", "refuse_lacks", "refuse_mixed_devices", "refuse_size", "refuse_what_the_host_lacks"]
 
 _CPP_NAMES = {
     "bool": "Bool",
@@ -43,6 +44,7 @@ _CPP_NAMES = {
 }
 """What torch's own messages call a dtype."""
 
+_HOST_LACKS = re.compile(r"DefaultCPUAllocator.*tried to allocate (\d+) bytes", re.DOTALL)
 _CPU_INDEX_ALLOWED = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"})
 """Real devices take index tensors from the CPU here."""
 
@@ -135,8 +137,23 @@ def _argument_names(func: Any) -> tuple[str, ...]:
     return tuple(argument.name for argument in func._schema.arguments)
 
 
+def refuse_what_the_host_lacks(error: RuntimeError, index: int) -> None:
+    """Raise torch.OutOfMemoryError if the host had no memory for what a kernel makes, and the device has not either."""
+    asked = _HOST_LACKS.search(str(error))
+    if asked is not None:
+        STATE.refuse_over_limit(int(asked.group(1)), index)
+
+
 def refuse_size(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise torch.OutOfMemoryError before the host is asked for memory that the device has not."""
+    if name == "aten::resize_":
+        # Before the tensor has changed: one that could not grow stays as it is.
+        self, sizes = args[0], args[1]
+        needed = (self.storage_offset() + prod(sizes)) * self.element_size()
+        more = needed - self.raw.untyped_storage().nbytes()
+        if more > 0:
+            STATE.refuse_over_limit(more, place_of(args))
+        return
     if name not in ("aten::empty.memory_format", "aten::empty_strided"):
         return
     dtype = kwargs.get("dtype") or torch.get_default_dtype()

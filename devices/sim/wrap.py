@@ -55,7 +55,16 @@ def _followed(tensor: SimTensor) -> SimTensor:
 
 
 def on_device(tensor: torch.Tensor, index: int = 0) -> SimTensor:
-    """Wrap a CPU tensor as one of device `index`. Raises TypeError if the device does not hold its dtype."""
+    """Wrap a CPU tensor as one of device `index`. Raises TypeError if the device does not hold its dtype.
+
+    Raises NotImplementedError for sparse and nested tensors.
+    """
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        kind = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
+        raise NotImplementedError(
+            f"the sim device holds dense tensors only, and this one is {kind}; keep it dense (to_dense(), sparse=False, "
+            "nn.TransformerEncoder(..., enable_nested_tensor=False))"
+        )
     name = dtype_name(tensor.dtype)
     if name not in STATE.profile.dtypes:
         raise TypeError(

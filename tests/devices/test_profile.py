@@ -68,6 +68,7 @@ def test_own_file_loads(tmp_path: Path) -> None:
         ("aten::topk:", "aten::transpose:", 12, "no device can lack 'aten::transpose'"),
         ("int64", "int65", 7, "not a dtype; dtypes are: bool, uint8"),
         ("memory_gib: 1", "memory_gib: 0", 9, "memory_gib"),
+        ("memory_gib: 1", "memory_gib: 1.0e+308", 9, "memory_gib"),
         ("memory_gib: 1", "memory_gb: 1", 9, "there is no such field 'memory_gb'"),
         ("name: mine", "name: [mine", 3, "malformed YAML"),
         ("day0.device/1", "day0.device/2", 1, "schema"),

@@ -105,3 +105,21 @@ def test_refusal_comes_before_the_host_is_asked(open_with: OpenWith) -> None:
         torch.empty(1 << 40, device="sim")
     with pytest.raises(torch.OutOfMemoryError):
         torch.empty_strided((1 << 40, 2), (2, 1), device="sim", dtype=torch.float16)
+
+
+def test_tensor_that_cannot_grow_stays_as_it_is(open_with: OpenWith) -> None:
+    open_with(memory_gib=1 / 1024)
+    x = torch.ones(100, device="sim")
+    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate"):
+        x.resize_(1 << 20)
+    assert (x + 1).shape == (100,)
+    assert x.sum().item() == 100
+
+
+def test_results_that_the_host_cannot_hold_are_out_of_the_devices_memory(open_with: OpenWith) -> None:
+    open_with(memory_gib=1 / 1024)
+    x = torch.ones(1 << 10, device="sim")
+    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate"):
+        torch.arange(10**15, device="sim")
+    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate"):
+        x.repeat_interleave(10**12)

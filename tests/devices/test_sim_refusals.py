@@ -186,3 +186,14 @@ def test_closed_device_has_no_kernels() -> None:
         x + x
     open_sim(load_profile("null"))
     assert (x + x).tolist() == [2.0, 2.0], "tensors that exist stay valid"
+
+
+@pytest.mark.usefixtures("null")
+def test_sparse_and_nested_tensors_are_refused_in_words() -> None:
+    with pytest.raises(NotImplementedError, match="dense tensors only, and this one is sparse_coo"):
+        torch.eye(3, device="sim").to_sparse()
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    encoder = torch.nn.TransformerEncoder(layer, 1).to("sim").eval()
+    padded = torch.tensor([[False, False, True]], device="sim")
+    with torch.no_grad(), pytest.raises(NotImplementedError, match="enable_nested_tensor=False"):
+        encoder(torch.ones(1, 3, 8, device="sim"), src_key_padding_mask=padded)

@@ -55,6 +55,8 @@ def test_generator_knows_its_device_and_is_one() -> None:
     assert isinstance(generator, torch.Generator)
     assert isinstance(torch.Generator(), torch.Generator)
     assert torch.Generator().device.type == "cpu"
+    assert torch.Generator(device=None).device.type == "cpu", "as torch's own takes it"
+    assert torch.Generator.manual_seed(torch.Generator(), 5).initial_seed() == 5
     assert not isinstance(3, torch.Generator)
     twin = generator.clone_state()
     assert torch.equal(torch.rand(2, device="sim", generator=twin), torch.rand(2, device="sim", generator=generator))
