@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
+import os
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -176,6 +177,9 @@ def _refuse_overwriting(path: Path) -> None:
         )
     if not path.absolute().parent.is_dir():
         raise Day0Error(f"--out {path}", f"there is no folder {path.absolute().parent}", hint="make it first")
+    if not os.access(path.absolute().parent, os.W_OK):
+        what = f"nothing can be written into {path.absolute().parent}"
+        raise Day0Error(f"--out {path}", what, hint="name a file in a folder of yours")
 
 
 def _show(talk: Talk, made: DeviceProfile, found: Probed, path: Path) -> None:

@@ -78,6 +78,11 @@ def _inventories(talk: Talk, trace: Trace, folder: RunFolder, devices: list[str]
 
     register_operators()
     profiles = [load_profile(name) for name in devices]  # all of them first: a misspelt one costs no time
+    names = [profile.name for profile in profiles]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise Day0Error(
+            "--device", f"two of the profiles are named '{twice}'", hint="give one of them another `name:` in its file"
+        )
     plan = folder.read_plan()
     choices = plan.register_ if plan is not None else RegisterPlan()
     known = without_fallbacks(collect(tuple(load) or tuple(Path(name) for name in choices.load)), choices)

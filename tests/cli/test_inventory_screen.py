@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from day0.cli import show_inventory
 from day0.cli.app import app
 from day0.cli.talk import Talk, _Console
+from day0.devices.profile import load_profile
 from day0.records import Inventory, InventoryBlock, InventoryEntry, Replacement
 
 
@@ -155,6 +156,14 @@ def test_the_matrix_agrees_with_the_inventory(run: Path) -> None:
     gaps = [entry for entry in made["entries"] if entry["device_verdict"] == "missing"]
     assert sum(row["cells"][0]["gaps"] for row in table["rows"]) == len(gaps)
     assert table["covered"][0] == pytest.approx(1.0 - sum(entry["share"] for entry in gaps))
+
+
+def test_two_profiles_of_one_name_are_refused(run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "mine.yaml"
+    copy.write_text(Path(load_profile.__code__.co_filename).with_name("profiles").joinpath("sim.yaml").read_text())
+    done = day0("matrix", "--run", run, "--device", "sim", "--device", copy)
+    assert done.exit_code == 2
+    assert "two of the profiles are named 'sim'" in done.output
 
 
 @pytest.mark.parametrize(
