@@ -26,6 +26,7 @@ __all__ = [
     "HOST_SYNCS",
     "MASKED",
     "Expansion",
+    "call_at",
     "calls_below",
     "composite_key",
     "composite_kind",
@@ -144,6 +145,15 @@ def composite_kind(op: str) -> CompositeKind | None:
     return None
 
 
+def call_at(op: Any, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call the kernel that an overload has for a dispatch key.
+
+    Under a function mode, such as `torch.set_default_device` leaves standing, torch would forget the key.
+    """
+    with torch._C.DisableTorchFunction():
+        return op._op_dk(key, *args, **kwargs)
+
+
 def composite_key(kind: CompositeKind) -> str:
     """Return the dispatch key of a kind of composite kernel."""
     return dict(_KEYS)[kind]
@@ -202,7 +212,7 @@ def _watch(signature: Signature, kind: CompositeKind, device: str) -> Expansion:
         if device == "cpu" and contract is not None and contract.fill is not None:
             contract.fill(args, kwargs, torch.Generator().manual_seed(0))
         with torch.no_grad(), watcher:
-            op._op_dk(key, *args, **kwargs)
+            call_at(op, key, args, kwargs)
     except WATCH_ERRORS as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         return Expansion(kind=kind, leaves=_unique(watcher.seen), failure=first[:200])

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from day0.devices.leaves import composite_key, composite_kind
+from day0.devices.leaves import call_at, composite_key, composite_kind
 from day0.devices.numbers import numbers_as_tensors
 from day0.devices.sim.device import native_kernel
 from day0.errors import Day0Error
@@ -203,7 +203,7 @@ def _kernel_below(op: str, key: str) -> Callable[..., Any]:
     kind = composite_kind(op)
     if kind is not None:
         composite = getattr(torch._C.DispatchKey, composite_key(kind))
-        return lambda *args, **kwargs: overload._op_dk(composite, *args, **kwargs)
+        return lambda *args, **kwargs: call_at(overload, composite, args, kwargs)
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(

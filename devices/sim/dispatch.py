@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from day0.devices.leaves import composite_key, composite_kind
+from day0.devices.leaves import call_at, composite_key, composite_kind
 from day0.devices.numbers import numbers_as_tensors
 from day0.devices.sim.cost import run_as_one
 from day0.devices.sim.planting import PLANTED, run_planted
@@ -45,16 +45,20 @@ def _dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         native = STATE.kernels.get(name)
         if native is not None and not _is_overridden(name):
             return native(*args, **kwargs)
-        return run_as_one(func, partial(func._op_dk, _KEYS.PrivateUse1), args, kwargs)
+        return run_as_one(func, partial(_at_private_use, func), args, kwargs)
     kind = composite_kind(name)
     if kind is not None:
-        return func._op_dk(getattr(_KEYS, composite_key(kind)), *args, **kwargs)
+        return call_at(func, getattr(_KEYS, composite_key(kind)), args, kwargs)
     if STATE.profile.fallback == "cpu" and _HAS_KERNEL(name, "CPU"):
         from day0.devices.sim.kernels import run_on_cpu  # kernels make tensors, which dispatch
 
         return run_on_cpu(func, args, kwargs)
     with torch._C._DisableTorchDispatch():  # type: ignore[no-untyped-call, unused-ignore]  # torch raises its own error
         return func(*args, **kwargs)
+
+
+def _at_private_use(func: Any, *args: Any, **kwargs: Any) -> Any:
+    return call_at(func, _KEYS.PrivateUse1, args, kwargs)
 
 
 def _is_overridden(name: str) -> bool:

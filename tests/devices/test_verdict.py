@@ -206,6 +206,15 @@ def test_a_result_that_the_device_cannot_hold_is_a_gap() -> None:
     assert said.reason == "its result is in complex64, which sim does not hold"
 
 
+def test_a_default_device_changes_no_verdict() -> None:
+    for name in ("sim", "cpu"):
+        profile = load_profile(name)
+        signature = _signature(("aten::layer_norm", (X, [16]), {}))
+        expected = classify(profile, signature)
+        with torch.device("cpu"):
+            assert classify(profile, signature) == expected
+
+
 def test_unknown_is_said_where_nothing_is_known() -> None:
     s5000 = load_profile("s5000")
     absent = classify(s5000, Signature(op="vllm::paged_attention_v9", args=()))
