@@ -121,9 +121,9 @@ def test_sdist_holds_what_builds_it_and_nothing_else(artifacts: Artifacts) -> No
 
 
 def to_source(installed: str) -> tuple[str, str]:
-    """Return folder in the tree and the place in it: `day0/cli/app.py` stands at `cli/app.py`."""
+    """Return folder in the tree and the place in it: `day0/cli/app.py` stands at `cli/app.py`, `day0/records/` there."""
     _, second, *rest = installed.split("/")
-    return (second, "/".join(rest)) if f"day0.{second}" in PACKAGE_DIR else ("day0", second)
+    return (second, "/".join(rest)) if f"day0.{second}" in PACKAGE_DIR else ("day0", "/".join((second, *rest)))
 
 
 def test_wheel_runs_in_an_empty_venv(artifacts: Artifacts, tmp_path: Path) -> None:

@@ -31,8 +31,8 @@ def set_current_index(index: int) -> None:
     """Make a device the current one of this thread. Raises RuntimeError if there is none with this index."""
     _CURRENT.index = check_index(index)
     standing = any(isinstance(mode, _Completed) for mode in _get_current_function_mode_stack())
-    if index and not standing:
-        _stand_below_all_modes(_Completed())
+    if bool(index) != standing:
+        _stand_below_all_modes(_Completed() if index else None)
 
 
 def index_of(device: object) -> int:
@@ -63,7 +63,7 @@ class _Completed(TorchFunctionMode):
     """Gives `sim` without an index the current one, before torch completes it by itself.
 
     torch asks a guard in C++ for the current device, and for a backend written in Python that one always says 0.
-    It stands only in threads that have left sim:0.
+    It stands only in threads that have left sim:0, and until they are back.
     """
 
     def __torch_function__(
@@ -81,9 +81,11 @@ def _completed(value: Any) -> Any:
     return torch.device("sim", _CURRENT.index) if bare or (isinstance(value, str) and value == "sim") else value
 
 
-def _stand_below_all_modes(mode: TorchFunctionMode) -> None:
+def _stand_below_all_modes(mode: TorchFunctionMode | None) -> None:
     # As torch's own default device does: above another mode it would be taken away in that one's stead.
     above = [_pop_mode() for _ in _get_current_function_mode_stack()]
-    _push_mode(mode)
+    if mode is not None:
+        _push_mode(mode)
     for one in reversed(above):
-        _push_mode(one)
+        if not isinstance(one, _Completed):
+            _push_mode(one)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.overrides import _get_current_function_mode_stack
 
 from day0.devices.sim.tensor import SimTensor
 
@@ -114,6 +115,7 @@ def test_current_device_is_what_sim_without_an_index_means() -> None:
             assert _index(torch.ones(2, device="sim")) == 2
         assert _sim().current_device() == 1
     assert _index(torch.ones(2).to("sim")) == 0
+    assert not _get_current_function_mode_stack(), "back on sim:0 nothing of it stays in torch"
 
 
 def test_current_device_belongs_to_the_thread_and_outlives_other_modes() -> None:
