@@ -223,3 +223,22 @@ def test_a_trace_of_before_there_were_sites_is_read_by_classes_alone() -> None:
 
 def _without_sites(entry: TraceEntry) -> TraceEntry:
     return entry.model_copy(update={"sites": ()})
+
+
+def test_a_call_that_one_pattern_took_is_not_offered_to_the_next() -> None:
+    block = BLOCKS["rms_norm"]
+    _, groups = find_groups(_trace(block.sample()), {"first": block, "second": block})
+    assert [group.name for group in groups] == ["first"]
+
+
+def test_a_block_stands_in_one_module_and_a_fusion_may_cross_them() -> None:
+    x_XD = torch.ones(3, 8)
+
+    def across(scale: Call) -> Call:
+        outer = Call(lambda: x_XD * torch.rsqrt(scale()))
+        outer.scale = scale
+        return outer
+
+    inner = Call(lambda: (x_XD + x_XD).pow(2).mean(-1, keepdim=True) + 1e-6)
+    _, groups = find_groups(_trace(across(inner.named("Other"))))
+    assert [group.name for group in groups] == ["add_norm"]
