@@ -212,13 +212,15 @@ def _noted(name: str, kernel: Callable[..., Any], seen: _Seen) -> Callable[..., 
         if not seen.depth:
             seen.entered.append(name)
         seen.depth += 1
+        returned = False
         try:
-            return kernel(*args, **kwargs)
-        except BaseException:
-            seen.refused = seen.refused or name
-            raise
+            result = kernel(*args, **kwargs)
+            returned = True
         finally:
             seen.depth -= 1
+            if not returned:
+                seen.refused = seen.refused or name
+        return result
 
     return run
 

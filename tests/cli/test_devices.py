@@ -90,3 +90,12 @@ def test_list_show_and_schema() -> None:
     assert "aten::topk" in _call("show", "sim").output
     assert json.loads(_call("show", "s5000", "--json").stdout)["basis"]["memory_gib"]["evidence"] == "claimed"
     assert json.loads(_call("schema").stdout)["title"] == "day0 device profile"
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("day0.cli.devices.os.access", lambda path, mode: False)
+    done = _call("probe", "--device", "cpu", "--out", tmp_path / "x.yaml")
+    assert done.exit_code == 2
+    assert "nothing can be written into" in done.output
