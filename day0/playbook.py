@@ -41,6 +41,8 @@ class ModelPlan(_Plan):
     trust_remote_code: bool = False
     shrink: bool = False
     """A small version of the config with the same structure: few layers of each kind, few experts, small widths."""
+    adapt: tuple[str, ...] = ()
+    """Adapters whose modules call our operators instead of their own code, by name; `all` for every one that fits."""
 
 
 class PhasePlan(_Plan):
@@ -69,6 +71,8 @@ class RegisterPlan(_Plan):
     """False leaves every gap open: shows what the device lacks."""
     load: tuple[str, ...] = ()
     """Files with implementations of your own (the `--with` of the command line)."""
+    replace: tuple[str, ...] = ()
+    """Operators to replace though the device has them, such as `aten::topk`; only kernels and decompositions qualify."""
 
 
 class CheckPlan(_Plan):

@@ -19,7 +19,7 @@ from day0.records.inventory import (
     Replacement,
     Verdict,
 )
-from day0.records.lock import Decision, Gap, Identity, Lock, LockEntry
+from day0.records.lock import Decision, Gap, Identity, Lock, LockEntry, Verification
 from day0.records.numerics import CaseResult, CaseStatus, NumericsReport
 from day0.records.trace import (
     Amount,
@@ -82,4 +82,5 @@ __all__ = [
     "TraceEntry",
     "Value",
     "Verdict",
+    "Verification",
 ]

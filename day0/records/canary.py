@@ -30,6 +30,10 @@ class Receipt(Record):
     kind: str
     device: str
     calls: int
+    where: dict[str, int] = Field(default_factory=dict)
+    """Calls by the path of the module that was running; empty where nobody watched the modules."""
+    process: str = ""
+    """Which process wrote it, as `host:pid role`; empty for the process that wrote the report."""
 
 
 class StageResult(Record):

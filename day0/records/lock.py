@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from day0.records._base import Record
 
-__all__ = ["Decision", "Gap", "Identity", "Lock", "LockEntry"]
+__all__ = ["Decision", "Gap", "Identity", "Lock", "LockEntry", "Verification"]
 
 
 class Identity(Record):
@@ -30,6 +32,21 @@ class Decision(Record):
     reason: str
 
 
+class Verification(Record):
+    """Which numerics report verified an entry's source, where. It is no part of the choice, so no part of its hash."""
+
+    report: str
+    """Hash of the numerics report's body."""
+    source_hash: str
+    """The source that was measured."""
+    device: str
+    """Name of the device profile."""
+    environment: dict[str, str] = Field(default_factory=dict)
+    """What the result depends on beyond the source: torch, what the device calls itself."""
+    cases: int
+    """How many of its cases passed."""
+
+
 class LockEntry(Record):
     """The chosen implementation for the gaps of one operator with one tuple of dtypes."""
 
@@ -42,6 +59,10 @@ class LockEntry(Record):
     source_hash: str
     origin: str
     decisions: tuple[Decision, ...]
+    distribution: str = ""
+    """The installed package that brought it, as `name==version`; empty for day0's own and for files."""
+    verified: Verification | None = None
+    """None: not verified."""
 
 
 class Gap(Record):
