@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.warm import shim
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = tuple(sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
 PAGES = ("README.md", "CONTRIBUTING.md", *DOCS)
@@ -44,7 +46,7 @@ def _commands(text: str) -> list[str]:
 def _run(block: Block, cwd: Path) -> None:
     """Run the lines of one shell block; each has to end with the exit code that the note says, else 0."""
     expected = int(block.note.removeprefix("exit code: ")) if block.note.startswith("exit code: ") else 0
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    path = os.pathsep.join((str(shim()), str(Path(sys.executable).parent), os.environ["PATH"]))
     environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
     for line in _commands(block.text):
         done = subprocess.run(
