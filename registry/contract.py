@@ -17,8 +17,8 @@ __all__ = ["contract_version", "refuse_drift", "refuse_overload", "refuse_unknow
 
 EMPTY = inspect.Parameter.empty
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_SHAPE_SUFFIX = re.compile(r"_[A-Z0-9]+$")
-"""Tensor names carry their shape in Python, `q_BSHD`, and do not in a schema."""
+_SHAPE_SUFFIX = re.compile(r"_[A-Z0-9][A-Za-z0-9]*$")
+"""Tensor names carry their shape in Python, `q_BSHD` or `streams_BSnD`, and do not in a schema."""
 
 
 def contract_version(operator: str) -> int:
@@ -84,7 +84,10 @@ def _is_strict(operator: str) -> bool:
 
 
 def _shown(run: Callable[..., object]) -> str:
-    return f"{getattr(run, '__name__', type(run).__name__)}{inspect.signature(run)}"
+    found = inspect.signature(run)
+    bare = [one.replace(annotation=EMPTY) for one in found.parameters.values()]
+    signature = found.replace(parameters=bare, return_annotation=inspect.Signature.empty)
+    return f"{getattr(run, '__name__', type(run).__name__)}{signature}"
 
 
 def signature_fault(run: Callable[..., object], schema: Sequence[Parameter], *, strict: bool) -> str:
