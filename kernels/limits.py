@@ -21,7 +21,7 @@ MAX_COMBINATIONS = 64
 def constraint_fault(limits: Any) -> str:
     """Say what is wrong with the values of constraints, for people, or return an empty text."""
     if not isinstance(limits, Constraints):
-        return f"constraints: expected Constraints, got the {type(limits).__name__} {limits!r:.80}"
+        return f"expected Constraints, got the {type(limits).__name__} {limits!r:.80}"
     return next((fault for fault in _faults(limits) if fault), "")
 
 
