@@ -86,7 +86,7 @@ def _said(known: Sequence[Implementation], namespace: str) -> object:
         return str(error), error.facts, error.hint
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(known=registered(), data=st.data())
 def test_overlaps_are_the_same_in_any_order(known: list[Implementation], data: st.DataObject) -> None:
     one = {(str(it.identity), it.source_hash): it for it in known}
@@ -95,7 +95,7 @@ def test_overlaps_are_the_same_in_any_order(known: list[Implementation], data: s
     assert first == second
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(
     known=registered(),
     namespace=st.sampled_from(("base", "kimi/k3.1", "glm/5")),
@@ -107,7 +107,7 @@ def test_the_order_of_registration_changes_nothing(
     assert _said(known, namespace) == _said(data.draw(st.permutations(known)), namespace)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(known=registered(), data=st.data())
 def test_conflicting_identities_always_end_with_both_origins(known: list[Implementation], data: st.DataObject) -> None:
     one = data.draw(candidates())
