@@ -79,7 +79,8 @@ def test_what_does_not_fit_is_refused_with_both_shown(operator: str, text: str, 
     assert fault in caught.value.what
     contract, mine = caught.value.facts
     assert contract.startswith(f"contract: {operator}(")
-    assert mine == f"run():    mine({text})"
+    assert contract.endswith(".py" if operator.startswith("day0::") else torch.__version__)
+    assert mine == f"run():    mine({text}) from a.py:1"
 
 
 def test_what_cannot_be_inspected_is_not_judged() -> None:
@@ -144,7 +145,7 @@ def test_constraints_name_what_the_schema_has(limits: Constraints, fault: str) -
     with pytest.raises(Day0Error, match="constraints of day0::lightning_indexer") as caught:
         refuse_drift(one)
     assert fault in caught.value.what
-    assert caught.value.facts[0].startswith("day0::lightning_indexer(Tensor q, Tensor k")
+    assert any("day0::lightning_indexer(Tensor q, Tensor k" in fact for fact in caught.value.facts)
 
 
 MINE = """
