@@ -30,6 +30,7 @@ from day0.reference_ops._spec import Operator
 from day0.reference_ops.load import load_operators
 from day0.reference_ops.signatures import resolve, shapes_text, tensor_values, tensors_in
 from day0.registry.dispatch import ActiveLock, suspended
+from day0.registry.results import WrongResult
 
 __all__ = ["check_case", "plan_cases"]
 
@@ -126,6 +127,8 @@ def _run_and_judge(
             judgement = compare_results(result.case.signature, inputs, got, reference, contract, device)
             if judgement.passed:
                 judgement = _side_effects(operator, inputs, storages) or judgement
+    except WrongResult as error:
+        return result.judged("fail", Judgement(passed=False, rule="layout", reason=error.what), reference.golden_text)
     except RUN_ERRORS as error:
         return result.crashed(_first_line(error))
     ran = [key for key in (active.counts if active else {}) if active and active.counts[key] != before.get(key, 0)]

@@ -95,4 +95,6 @@ def _current(table: Table) -> Iterator[None]:
 
 def _note(op: str, key: str) -> str:
     place = foreign_kernel(op, key)
-    return f"{op} on {key} was already replaced by {place}; calls that the lock does not cover go there" if place else ""
+    return (
+        f"{op} on {key} was already replaced by {place}; calls that the lock does not cover go there" if place else ""
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from day0.records import Lock, LockEntry, Receipt
+from day0.records import Lock, LockEntry, Receipt, Trace
 from day0.registry.choices import Table, Tally
 
-__all__ = ["ActiveLock", "Key", "key_of", "silent"]
+__all__ = ["ActiveLock", "Key", "difference", "entries_to_run", "key_of", "silent"]
 
 Key = tuple[str, str]
 
@@ -138,4 +138,26 @@ def silent(
         f"{entry.identity} for {', '.join(entry.dtypes) or 'no tensors'}"
         for receipt, entry in zip(receipts, entries, strict=True)
         if not receipt.calls and (must_run is None or key_of(entry) in must_run)
+    )
+
+
+def difference(now: Receipt, then: Receipt) -> Receipt:
+    """Return what was counted between two receipts of one entry."""
+    where = {path: more for path, calls in now.where.items() if (more := calls - then.where.get(path, 0))}
+    update = {"calls": now.calls - then.calls, "captured": now.captured - then.captured, "where": where}
+    return now.model_copy(update=update)
+
+
+def entries_to_run(lock: Lock, trace: Trace) -> frozenset[Key]:
+    """Return the entries that a canary has to reach: it runs the model's own phases, or prompts without images.
+
+    An entry whose calls were seen only in phases with images is not among them; one whose calls the trace does not
+    have is.
+    """
+    reached = {phase.name for phase in trace.phases if not phase.images}
+    phases = {entry.id: {name for name, calls in entry.counts.items() if calls} for entry in trace.entries}
+    return frozenset(
+        key_of(entry)
+        for entry in lock.entries
+        if not (seen := set().union(*(phases.get(one, set()) for one in entry.signatures))) or seen & reached
     )

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from day0.errors import USER_ERRORS, Day0Error
+from day0.reference_ops.load import load_operators
 from day0.reference_ops.signatures import dtype_name, tensors_in
 from day0.registry.choices import Slot
 
@@ -29,12 +30,17 @@ class WrongResult(Day0Error):
     """An implementation returned something else than the contract of its operator says."""
 
 
+Leaf = tuple[torch.Size, torch.dtype]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expected:
     """The results of one call: shape and dtype of each, None for one that is no tensor; and where tensors lie."""
 
-    leaves: tuple[tuple[torch.Size, torch.dtype] | None, ...]
+    leaves: tuple[Leaf | None, ...]
     device: torch.device
+    free_dtypes: tuple[int, ...] = ()
+    """Numbers of the results whose dtype is the device's own choice, by the operator's contract."""
 
 
 def expect(
@@ -48,9 +54,16 @@ def expect(
     if key not in memo:
         if len(memo) >= _MOST_KEPT:
             memo.clear()
-        memo[key] = _leaves_on_meta(overload, args, kwargs)
-    leaves = memo[key]
-    return None if leaves is None else Expected(leaves=leaves, device=_home(args, kwargs, device))
+        memo[key] = _leaves_on_meta(overload, args, kwargs), _free_dtypes(overload)
+    leaves, free = memo[key]
+    if leaves is None:
+        return None
+    return Expected(leaves=leaves, device=_home(args, kwargs, device), free_dtypes=free)
+
+
+def _free_dtypes(overload: torch._ops.OpOverload) -> tuple[int, ...]:
+    contract = load_operators().get(overload.name().partition(".")[0])
+    return contract.free_dtypes if contract is not None else ()
 
 
 def _key(value: Any) -> Any:
@@ -90,7 +103,7 @@ def _on_meta(value: Any) -> Any:
     return value
 
 
-def _leaves(result: Any) -> Iterator[tuple[torch.Size, torch.dtype] | None]:
+def _leaves(result: Any) -> Iterator[Leaf | None]:
     for one in _flat(result):
         yield (one.shape, one.dtype) if isinstance(one, torch.Tensor) else None
 
@@ -117,7 +130,8 @@ def refuse_wrong_result(
     """Raise WrongResult if a result is not what was expected."""
     got = list(_flat(result))
     fits = len(got) == len(expected.leaves) and all(
-        _fits(one, leaf, expected.device) for one, leaf in zip(got, expected.leaves, strict=True)
+        _fits(one, leaf, expected.device, free=number in expected.free_dtypes)
+        for number, (one, leaf) in enumerate(zip(got, expected.leaves, strict=True))
     )
     if fits:
         return
@@ -130,10 +144,10 @@ def refuse_wrong_result(
     )
 
 
-def _fits(got: Any, leaf: tuple[torch.Size, torch.dtype] | None, device: torch.device) -> bool:
+def _fits(got: Any, leaf: Leaf | None, device: torch.device, *, free: bool) -> bool:
     if leaf is None:
         return True  # a number, or a result that the shape function leaves out
-    if not isinstance(got, torch.Tensor) or (got.shape, got.dtype) != leaf:
+    if not isinstance(got, torch.Tensor) or got.shape != leaf[0] or (got.dtype != leaf[1] and not free):
         return False
     # torch itself leaves some single numbers on the CPU, such as the seeds of attention.
     here = got.device
@@ -150,7 +164,7 @@ def _got_text(one: Any) -> str:
 
 
 def _expected_texts(expected: Expected) -> str:
-    def text(leaf: tuple[torch.Size, torch.dtype] | None) -> str:
+    def text(leaf: Leaf | None) -> str:
         return f"{_text(*leaf)} on {expected.device}" if leaf else "something without a shape"
 
     return _texts(list(expected.leaves), text)

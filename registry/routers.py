@@ -25,11 +25,11 @@ from day0.registry.results import expect, refuse_wrong_result
 __all__ = ["ROUTERS"]
 
 Kernel = Callable[..., Any]
-Style = Literal["one", "two", "many", "mixed"]
+Style = Literal["one", "several", "mixed"]
 
 CHECKED_CALLS = 1024
 """So many calls of each entry have their results held against the contract, and after them one of CHECKED_EACH."""
-CHECKED_EACH = 64
+CHECKED_EACH = 256
 
 
 class _Routers:
@@ -95,35 +95,24 @@ class _Router:
         self.capturing = torch.cuda.is_current_stream_capturing if key == "CUDA" else None
 
     def route(self) -> Kernel:
-        """Return the function that stands in the dispatcher. What it needs often is in its closure: that is fastest."""
-        place, style, places = self.place, self.style, self.tensor_places
-        below, slow, closer, capturing = self.below, self.slow, self.closer, self.capturing
+        """Return the function that stands in the dispatcher."""
+        return {"one": self._of_one, "several": self._of_several, "mixed": self._of_any}[self.style]()
+
+    def _of_one(self) -> Kernel:
+        """Make the router of an operator with one tensor, the first argument.
+
+        This and the next are what every call pays for: what they need is in their closures, and their lines are alike.
+        """
+        place, slow, closer, capturing = self.place, self.slow, self.closer, self.capturing
         current, enter, leave = CURRENT.get, CURRENT.set, CURRENT.reset
-        tensors, tensor = len(places), torch.Tensor
 
         def route(*args: Any, **kwargs: Any) -> Any:
             chooser = current().get(place)
-            if chooser is None:
-                for position in places:
-                    if position < len(args) and not isinstance(args[position], tensor):
-                        return slow(args, kwargs)
-                return below(*args, **kwargs)
-            key: Any
-            try:
-                if style == "one":
-                    key = args[0].dtype
-                elif style == "two":
-                    key = (args[0].dtype, args[1].dtype)
-                elif style == "many":
-                    key = tuple([one.dtype for one in args if isinstance(one, tensor)])
-                    if len(key) != tensors:
-                        return slow(args, kwargs)
-                else:
-                    return slow(args, kwargs)
-            except (AttributeError, IndexError):  # a number where a tensor may stand, or an argument left out
+            if chooser is None or kwargs or (capturing is not None and capturing()):
                 return slow(args, kwargs)
-            slot = chooser.get(key)
-            if slot is None or kwargs or (capturing is not None and capturing()):
+            try:
+                slot = chooser[args[0].dtype]
+            except (KeyError, AttributeError, IndexError):  # no choice, or a number where a tensor may stand
                 return slow(args, kwargs)
             number = slot.tick()
             if number >= slot.next_check:
@@ -139,12 +128,54 @@ class _Router:
 
         return route
 
+    def _of_several(self) -> Kernel:
+        """Make the router of an operator with several tensors, none of them in a list."""
+        place, slow, closer, capturing = self.place, self.slow, self.closer, self.capturing
+        current, enter, leave = CURRENT.get, CURRENT.set, CURRENT.reset
+        # The last tensors may be left out: the places by the number of arguments.
+        length = len(self.overload._schema.arguments) + 1
+        places = [tuple(one for one in self.tensor_places if one < given) for given in range(length)]
+
+        def route(*args: Any, **kwargs: Any) -> Any:
+            chooser = current().get(place)
+            if chooser is None or kwargs or (capturing is not None and capturing()):
+                return slow(args, kwargs)
+            try:
+                slot = chooser[tuple([args[one].dtype for one in places[len(args)]])]
+            except (KeyError, AttributeError):  # no choice, or a number or nothing where a tensor may stand
+                return slow(args, kwargs)
+            number = slot.tick()
+            if number >= slot.next_check:
+                return closer(slot, number, args, kwargs)
+            token = enter(slot.inner)
+            try:
+                return slot.run(*args)
+            except BaseException:
+                slot.tally.failed.tick()
+                raise
+            finally:
+                leave(token)
+
+        return route
+
+    def _of_any(self) -> Kernel:
+        slow = self.slow
+
+        def route(*args: Any, **kwargs: Any) -> Any:
+            return slow(args, kwargs)
+
+        return route
+
     def slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Route a call of any kind: with numbers for tensors, lists of tensors, dtypes, or arguments by name."""
         chooser = CURRENT.get().get(self.place)
         # The lock knows the call as the trace saw it, before numbers become tensors.
-        slot = dict.get(chooser, _dtypes(args, kwargs)) if chooser is not None else None
-        args = numbers_as_tensors(self.overload, args, always=True)
+        slot = chooser.get(_dtypes(args, kwargs)) if chooser is not None else None
+        given = len(args)
+        for position in self.tensor_places:
+            if position < given and not isinstance(args[position], torch.Tensor):
+                args = numbers_as_tensors(self.overload, args, always=True)
+                break
         if slot is None:
             return self.below(*args, **kwargs)
         return self.closer(slot, slot.tick(), args, kwargs)
@@ -189,7 +220,7 @@ def _style(overload: torch._ops.OpOverload) -> tuple[Style, tuple[int, ...]]:
     # torch calls dtypes `int` in some schemas: the real type tells them.
     if any("Tensor" in kind for kind in others) or any(_is_dtype(argument) for argument in positional):
         return "mixed", places
-    return {(0,): "one", (0, 1): "two"}.get(places, "many"), places  # type: ignore[return-value]  # literals all
+    return "one" if places == (0,) else "several", places
 
 
 def _is_dtype(argument: Any) -> bool:
