@@ -8,10 +8,12 @@ from pathlib import Path
 
 import torch
 
-import day0.registry as own_folder
+from day0 import devices, reference_ops, registry
 
 __all__ = ["changed_tables", "dispatch_table", "foreign_kernel", "snapshot"]
 
+_REGISTERING = (devices, reference_ops, registry)
+"""Folders of day0 that register kernels."""
 _PYTHON_KERNEL = re.compile(r"^(?P<key>\w+): registered at (?P<place>.+\.py:\d+)\b")
 
 
@@ -40,7 +42,8 @@ def changed_tables(before: dict[str, str]) -> dict[str, tuple[str, ...]]:
 def foreign_kernel(op: str, key: str) -> str:
     """Return `file.py:line` of another library's Python kernel that is active for a key, or an empty text.
 
-    Kernels of torch and of day0 are not foreign.
+    Kernels of torch and of day0 are not foreign. One that was registered by a function of torch.library is: then the
+    line is torch's, and the owner is unknown.
     """
     for line in torch._C._dispatch_dump(op).splitlines():
         found = _PYTHON_KERNEL.match(line)
@@ -52,5 +55,8 @@ def foreign_kernel(op: str, key: str) -> str:
 def _is_known(place: str) -> bool:
     # Resolved, because folders of day0 are links in a checkout.
     path = Path(place.rpartition(":")[0]).resolve()
-    own = Path(own_folder.__path__[0]).resolve().parent
-    return any(path.is_relative_to(root) for root in (own, Path(torch.__path__[0]).resolve()))
+    torch_folder = Path(torch.__path__[0]).resolve()
+    if path == torch_folder / "library.py":
+        return False
+    own = (Path(folder.__path__[0]).resolve() for folder in _REGISTERING)
+    return any(path.is_relative_to(root) for root in (*own, torch_folder))
