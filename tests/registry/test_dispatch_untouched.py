@@ -150,8 +150,8 @@ def test_a_lock_left_early_is_over_and_the_later_one_goes_on() -> None:
 @contextlib.contextmanager
 def _another_library(name: str) -> Iterator[str]:
     """Override a CPU kernel as another package would, and return where from."""
-    library, line = torch.library.Library("aten", "IMPL"), inspect.currentframe()
-    place = f"{__file__}:{line.f_lineno if line else 0}"
+    line, library = inspect.currentframe(), torch.library.Library("aten", "IMPL")
+    place = f"{__file__}:{line.f_lineno - 1 if line else 0}"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch says once in a process that a kernel was overridden
         library.impl(name, lambda x: torch.full_like(x, 9.0), "CPU", allow_override=True)
