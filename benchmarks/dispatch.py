@@ -3,8 +3,8 @@
 On both sides the same smallest kernel that keeps its contract: it allocates its result and returns it. (It cannot
 return its argument: torch.library.custom_op refuses that.) Three cases: an operator of aten that is replaced on the
 CPU, one of day0's own, and a router that stands in torch while no lock is active in this thread. The guard is what a
-call takes longer than with `Library.impl`. All are measured in turns, and the minimum of the rounds counts: other
-programs only add. The figure is the worst of the three ratios to `Library.impl`; its mark is 1.5, the guard's 2 µs.
+call takes longer than with `Library.impl`. All are measured in turns in time on a core, and the minimum of the rounds
+counts: other programs only add. The figure is the worst of the three ratios to `Library.impl`; its mark is 1.5, the guard's 2 µs.
 """
 
 from __future__ import annotations
@@ -78,10 +78,11 @@ def _time(ways: list[Way], rounds: int) -> None:
 
 
 def _seconds(call: Call, times: int) -> float:
-    began = time.perf_counter()
+    """Return the time of this thread on a core: waiting for other programs is left out."""
+    began = time.thread_time()
     for _ in range(times):
         call()
-    return time.perf_counter() - began
+    return time.thread_time() - began
 
 
 def _aten() -> list[Way]:

@@ -80,14 +80,24 @@ class Slot:
 
 
 class Chooser(dict[Any, Slot]):
-    """The choices of one operator: by the dtypes of a call, and by the one dtype where there is one."""
+    """The choices of one operator by the dtypes of a call; a call with one tensor also by its dtype alone.
 
-    __slots__ = ()
+    `trees` has them once more, by the number of tensors and then by one dtype after the other: looking up there needs
+    no tuple, which is the larger part of what a router costs.
+    """
+
+    __slots__ = ("trees",)
 
     def __init__(self, slots: dict[DTypes, Slot]) -> None:
         super().__init__(slots)
-        # A router of an operator with one tensor asks for its dtype and makes no tuple.
         self.update({dtypes[0]: slot for dtypes, slot in slots.items() if len(dtypes) == 1})
+        self.trees: dict[int, Any] = {}
+        for dtypes, slot in slots.items():
+            node = self.trees.setdefault(len(dtypes), {} if dtypes else slot)
+            for dtype in dtypes[:-1]:
+                node = node.setdefault(dtype, {})
+            if dtypes:
+                node[dtypes[-1]] = slot
 
 
 class Table(dict[str, Chooser]):

@@ -19,7 +19,7 @@ from day0.devices.leaves import call_at, composite_key, composite_kind
 from day0.devices.numbers import numbers_as_tensors
 from day0.devices.sim.device import native_kernel
 from day0.reference_ops.signatures import resolve, tensors_in
-from day0.registry.choices import CURRENT, Slot, place_of
+from day0.registry.choices import CURRENT, NOTHING, Slot, place_of
 from day0.registry.results import expect, refuse_wrong_result
 
 __all__ = ["ROUTERS"]
@@ -140,8 +140,11 @@ class _Router:
             chooser = current().get(place)
             if chooser is None or kwargs or (capturing is not None and capturing()):
                 return slow(args, kwargs)
+            wanted = places[len(args)]
             try:
-                slot = chooser[tuple([args[one].dtype for one in places[len(args)]])]
+                slot = chooser.trees[len(wanted)]
+                for one in wanted:
+                    slot = slot[args[one].dtype]
             except (KeyError, AttributeError):  # no choice, or a number or nothing where a tensor may stand
                 return slow(args, kwargs)
             number = slot.tick()
@@ -184,12 +187,13 @@ class _Router:
         """Run an implementation for a call that is already counted, with all that is not done for every call."""
         table = CURRENT.get()
         owner = table.owner
-        slot.inner = inner = table.without(self.op)
+        if slot.inner is NOTHING:
+            slot.inner = table.without(self.op)
         expected = None
         if number >= slot.next_check:
             expected = self._expected(slot, args, kwargs, owner.device)
             slot.next_check = 0 if owner.watched else number + (1 if number < CHECKED_CALLS else CHECKED_EACH)
-        token = CURRENT.set(inner)
+        token = CURRENT.set(slot.inner)
         try:
             result = slot.run(*args, **kwargs)
             if expected is not None:
@@ -229,9 +233,17 @@ def _is_dtype(argument: Any) -> bool:
 
 def _dtypes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[torch.dtype, ...]:
     """Return the dtypes of the tensors, then those that are asked for, as `leaf_dtypes` does for a signature."""
-    values = (*args, *(kwargs[name] for name in sorted(kwargs)))
-    tensors = tuple(tensor.dtype for tensor in tensors_in(values))
-    return tensors + tuple(value for value in values if isinstance(value, torch.dtype))
+    values = (*args, *(kwargs[name] for name in sorted(kwargs))) if kwargs else args
+    found: list[torch.dtype] = []
+    asked: list[torch.dtype] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value.dtype)
+        elif isinstance(value, torch.dtype):
+            asked.append(value)
+        elif isinstance(value, (list, tuple)):
+            found += [tensor.dtype for tensor in tensors_in(value)]
+    return (*found, *asked)
 
 
 def _kernel_below(op: str, key: str) -> Kernel:
