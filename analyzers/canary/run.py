@@ -16,7 +16,7 @@ from day0.devices.open import device_counts
 from day0.errors import USER_ERRORS, Day0Error, near_names
 from day0.playbook import CanaryPlan, Gate
 from day0.records import GateResult, StageResult
-from day0.registry.receipts import difference, silent
+from day0.registry.receipts import ActiveLock, difference, silent
 from day0.registry.results import WrongResult
 
 __all__ = ["Stage", "load_stages", "run_stages"]
@@ -146,7 +146,7 @@ def _run_stage(stage: Stage, context: CanaryContext) -> StageResult:
     idle = silent(receipts, context.active.lock.entries, context.must_run) if stage.whole else ()
     metrics = {**measured.metrics, **({"locked_never_ran": float(len(idle))} if stage.whole else {})}
     gates = judge_gates(stage.gates, metrics) if not measured.failure else ()
-    gates = tuple(_naming(gate, idle) for gate in gates)
+    gates = tuple(_naming(gate, idle, context.active) for gate in gates)
     reason = measured.failure or _first_failure(gates, measured)
     ran = tuple(difference(now, then) for now, then in zip(receipts, before, strict=True))
     return StageResult(
@@ -160,11 +160,12 @@ def _run_stage(stage: Stage, context: CanaryContext) -> StageResult:
     )
 
 
-def _naming(gate: GateResult, idle: tuple[str, ...]) -> GateResult:
+def _naming(gate: GateResult, idle: tuple[str, ...], active: ActiveLock) -> GateResult:
     if gate.metric != _SILENCE.metric or gate.passed:
         return gate
     more = f" and {len(idle) - 3} more" if len(idle) > 3 else ""
-    return gate.model_copy(update={"reason": f"{gate.reason}: {'; '.join(idle[:3])}{more} never ran on the device"})
+    names = "; ".join((f"{'; '.join(idle[:3])}{more} never ran on the device", *active.bypassed()))
+    return gate.model_copy(update={"reason": f"{gate.reason}: {names}"})
 
 
 def _first_failure(gates: tuple[GateResult, ...], measured: Measured) -> str:
