@@ -46,6 +46,11 @@ class ActiveLock:
         found = {key: tally.calls() for key, tally in self.tallies.items()}
         return {key: calls for key, calls in found.items() if calls}
 
+    def calls_of(self, entry: LockEntry) -> int:
+        """Return how often an entry ran; 0 for one of another lock."""
+        tally = self.tallies.get(key_of(entry))
+        return tally.calls() if tally is not None else 0
+
     def receipts(self) -> tuple[Receipt, ...]:
         """Return one receipt for each entry of the lock; calls is 0 for one that never ran."""
         return tuple(self._receipt(entry) for entry in self.lock.entries)
