@@ -25,11 +25,12 @@ from day0.analyzers.judge import Judgement
 from day0.analyzers.terms import adds_up
 from day0.errors import USER_ERRORS, Day0Error
 from day0.playbook import CheckPlan
-from day0.records import CaseResult, Lock, Signature, Trace
+from day0.records import CaseResult, Lock, LockEntry, Signature, Trace
 from day0.reference_ops._spec import Operator
 from day0.reference_ops.load import load_operators
 from day0.reference_ops.signatures import resolve, shapes_text, tensor_values, tensors_in
 from day0.registry.dispatch import ActiveLock, suspended
+from day0.registry.results import WrongResult
 
 __all__ = ["check_case", "plan_cases"]
 
@@ -103,7 +104,7 @@ def check_case(
             reference = _references(case.signature, inputs, contract)
     except RUN_ERRORS as error:
         return result.skipped(f"there is no golden for it on the CPU: {_first_line(error)}")
-    return _run_and_judge(result, inputs, reference, contract, device, active, owner is not None)
+    return _run_and_judge(result, inputs, reference, contract, device, active, owner)
 
 
 def _run_and_judge(
@@ -113,10 +114,10 @@ def _run_and_judge(
     contract: Operator | None,
     device: torch.device,
     active: ActiveLock | None,
-    replaced: bool,
+    owner: LockEntry | None,
 ) -> CaseResult:
     operator = resolve(result.case.signature.op)
-    before = dict(active.counts) if active else {}
+    before = active.calls_of(owner) if active and owner else 0
     try:
         moved, storages = copy_with_storages(inputs, device)
         with torch.no_grad():
@@ -126,10 +127,12 @@ def _run_and_judge(
             judgement = compare_results(result.case.signature, inputs, got, reference, contract, device)
             if judgement.passed:
                 judgement = _side_effects(operator, inputs, storages) or judgement
+    except WrongResult as error:
+        return result.judged("fail", Judgement(passed=False, rule="layout", reason=error.what), reference.golden_text)
     except RUN_ERRORS as error:
         return result.crashed(_first_line(error))
-    ran = [key for key in (active.counts if active else {}) if active and active.counts[key] != before.get(key, 0)]
-    if replaced and not ran:
+    # The entry itself: a composite below it may have called another one of the lock.
+    if owner and not (active and active.calls_of(owner) > before):
         return result.undelegated("the locked implementation never ran for this call")
     if judgement.passed and result.implementation.partition(" ")[2].startswith("base:cpu_fallback"):
         return result.judged("fell_back", judgement, reference.golden_text)
