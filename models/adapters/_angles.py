@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import _disable_current_modes
 
 from day0.errors import USER_ERRORS
 from day0.models.adapters._adapter import Refused
@@ -66,7 +65,7 @@ def _form(angles: torch.Tensor) -> str:
 def _angles(kind: Any, config: Any) -> list[torch.Tensor]:
     """Return cosines and sines of all calls that an embedding takes; none for one that is of another part's config."""
     found: list[torch.Tensor] = []
-    with _disable_current_modes(), torch.no_grad(), warnings.catch_warnings(), torch.device("cpu"):
+    with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             embedding = kind(config)

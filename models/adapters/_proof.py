@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map
 
 from day0.errors import USER_ERRORS
@@ -29,6 +28,7 @@ RATIO = 3.0
 FLOOR = 16.0
 """Units in the last place below which a ratio says nothing, as in the canary."""
 SEED = 20
+MOST_REASONS = 3
 
 
 def prove(adapter: Adapter, module: nn.Module, candidates: Sequence[Candidate], dtype: torch.dtype) -> Candidate:
@@ -36,8 +36,7 @@ def prove(adapter: Adapter, module: nn.Module, candidates: Sequence[Candidate], 
 
     Raises Refused with the error of the best where none does, and where the module's own code does not run.
     """
-    # The model may be built without memory, where operators compute nothing.
-    with _disable_current_modes(), torch.no_grad(), warnings.catch_warnings(), torch.device("cpu"):
+    with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             probe = adapter.probe(module, torch.Generator().manual_seed(SEED))
@@ -46,21 +45,21 @@ def prove(adapter: Adapter, module: nn.Module, candidates: Sequence[Candidate], 
             own = {one: _results(probe, None, one) for one in dtypes}
         except USER_ERRORS as error:
             raise Refused(f"its own code does not run on the probe: {_first(error)}") from error
-        agreed: list[tuple[bool, Candidate]] = []
-        reasons: list[str] = []
+        agreed: Candidate | None = None
+        reasons: dict[str, str] = {}
         for candidate in candidates:
             try:
-                agreed.append((_compare(probe, candidate, wide, own), candidate))
+                if _compare(probe, candidate, wide, own):
+                    return candidate
+                agreed = agreed or candidate
             except Refused as error:
-                reasons.append(f"{candidate.text}: {error}" if candidate.text else str(error))
+                reasons.setdefault(str(error), candidate.text)
             except USER_ERRORS as error:
-                reasons.append(f"{candidate.text}: {_first(error)}" if candidate.text else _first(error))
-    for exact, candidate in agreed:
-        if exact:
-            return candidate
-    if agreed:
-        return agreed[0][1]
-    raise Refused("; ".join(dict.fromkeys(reasons)) or "there is no way to express it")
+                reasons.setdefault(_first(error), candidate.text)
+    if agreed is not None:
+        return agreed
+    texts = [f"{text}: {reason}" if text else reason for reason, text in list(reasons.items())[:MOST_REASONS]]
+    raise Refused("; ".join(texts) or "there is no way to express it")
 
 
 def _compare(probe: Probe, candidate: Candidate, wide: list[Any], own: dict[torch.dtype, list[Any]]) -> bool:

@@ -6,6 +6,7 @@ import functools
 import types
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -113,14 +114,21 @@ def _proven(run: _Run, adapter: Adapter, module: nn.Module) -> Candidate:
     key = (adapter.name, type(module), _attributes(module))
     known = run.proven.get(key)
     if known is None:
-        try:
-            known = prove(adapter, module, adapter.candidates(module), run.dtype)
-        except Refused as error:
-            known = error
+        # In a thread of its own: the model may be built under modes in which nothing is computed, and those are a
+        # thread's own, as are the device by default and the lock that is active.
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            known = pool.submit(_proof, adapter, module, run.dtype).result()
         run.proven[key] = known
     if isinstance(known, Refused):
         raise known
     return known
+
+
+def _proof(adapter: Adapter, module: nn.Module, dtype: torch.dtype) -> Candidate | Refused:
+    try:
+        return prove(adapter, module, adapter.candidates(module), dtype)
+    except Refused as error:
+        return error
 
 
 def _attributes(module: nn.Module) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from day0.errors import USER_ERRORS
 from day0.models.adapters._adapter import Adapter, Candidate, Probe, Refused
 from day0.models.adapters._angles import angle_form, laid_out, read
 from day0.models.adapters._rebind import calls_of, rebound
@@ -22,12 +23,12 @@ __all__ = ["ADAPTER", "to_halves"]
 
 FUNCTIONS = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave")
 TURNED = 12
-MOVED = ", moved to half order"
-WAYS = ("half", f"interleaved{MOVED}", "interleaved")
+MOVED, LAST = ", moved to half order", " of the last values"
+WAYS = tuple(f"{pairing}{place}" for pairing in ("half", f"interleaved{MOVED}", "interleaved") for place in ("", LAST))
 
 
 def candidates(module: nn.Module) -> Sequence[Candidate]:
-    """Both pairings, values that stay in their places or move to half order, for each function that it calls."""
+    """Both pairings, values at either end, in their places or moved to half order, for each function that it calls."""
     functions = calls_of(module, *FUNCTIONS)
     if not functions:
         raise Refused(f"its forward calls neither {' nor '.join(FUNCTIONS)}")
@@ -42,14 +43,17 @@ def candidates(module: nn.Module) -> Sequence[Candidate]:
 
 def turn(own: Callable[..., Any], way: str, form: str) -> Callable[..., Any]:
     """Return a function with the signature of transformers' own, that of one tensor or that of two."""
+    last, way = way.endswith(LAST), way.removesuffix(LAST)
     pairing, moves = way.removesuffix(MOVED), way.endswith(MOVED)
 
     def one(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, heads: int) -> torch.Tensor:
         x_BSHD = x if heads == 2 else x.transpose(1, 2)
         cos_ASP, sin_ASP = read(cos, form), read(sin, form)
-        turned: torch.Tensor = torch.ops.day0.rope(x_BSHD, cos_ASP, sin_ASP, pairing, 0)
+        width = 2 * cos_ASP.shape[-1]
+        start = x.shape[-1] - width if last else 0
+        turned: torch.Tensor = torch.ops.day0.rope(x_BSHD, cos_ASP, sin_ASP, pairing, start)
         if moves:
-            turned = to_halves(turned, 0, 2 * cos_ASP.shape[-1])
+            turned = to_halves(turned, start, width)
         return turned if heads == 2 else turned.transpose(1, 2)
 
     def both(
@@ -82,28 +86,45 @@ def _takes_one(own: Callable[..., Any]) -> bool:
 
 
 def probe(module: nn.Module, generator: torch.Generator) -> Probe:
-    """Queries and keys with other numbers of heads, and angles for each sequence of a batch or for all of them."""
+    """Queries and keys with other numbers of heads, and angles for each sequence of a batch or for all of them.
+
+    Heads of which a part turns too, where their function takes those.
+    """
     functions = calls_of(module, *FUNCTIONS)
     form = angle_form(module)
-    calls = []
-    for batch in (1, 2):
-        angle_ASP = 3.0 * draw(generator, batch, 5, TURNED // 2)
-        cos, sin = (laid_out(x, form) for x in (angle_ASP.cos(), angle_ASP.sin()))
-        calls.append((draw(generator, 2, 4, 5, TURNED), draw(generator, 2, 1, 5, TURNED), cos, sin))
 
     def all_of(called: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
-        def call(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> list[Any]:
+        def call(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *names: str) -> list[Any]:
             return [
-                (called[name](q, cos, sin), called[name](k, cos, sin)) if _takes_one(own) else called[name](q, k, cos, sin)
-                for name, own in functions.items()
+                (called[name](q, cos, sin), called[name](k, cos, sin))
+                if _takes_one(functions[name])
+                else called[name](q, k, cos, sin)
+                for name in names
             ]
 
         return call
 
+    own = all_of(functions)
+    calls = []
+    for width, batch in ((TURNED, 1), (TURNED, 2), (TURNED + 8, 1)):
+        angle_ASP = 3.0 * draw(generator, batch, 5, TURNED // 2)
+        cos, sin = (laid_out(x, form) for x in (angle_ASP.cos(), angle_ASP.sin()))
+        args = (draw(generator, 2, 4, 5, width), draw(generator, 2, 1, 5, width), cos, sin)
+        taken = tuple(name for name in functions if width == TURNED or _runs(own, args, name))
+        calls.append((*args, *taken))
+
     def ours(candidate: Candidate) -> Callable[..., Any]:
         return all_of(candidate.forward.__globals__)  # type: ignore[attr-defined]  # made by rebound
 
-    return Probe(module=None, calls=tuple(calls), own=all_of(functions), ours=ours)
+    return Probe(module=None, calls=tuple(calls), own=own, ours=ours)
+
+
+def _runs(own: Callable[..., Any], args: tuple[Any, ...], name: str) -> bool:
+    try:
+        own(*args, name)
+    except USER_ERRORS:
+        return False
+    return True
 
 
 ADAPTER = Adapter(
