@@ -74,7 +74,9 @@ def trace(
     trust_remote_code: Annotated[bool, typer.Option(help="Run Python code that comes with the checkpoint.")] = False,
     adapt: Annotated[
         list[str] | None,
-        typer.Option(help="Let modules call day0's operators: an adapter, or all; see docs/adapters.md.", metavar="NAME"),
+        typer.Option(
+            help="Let modules call day0's operators: an adapter, or all; see docs/adapters.md.", metavar="NAME"
+        ),
     ] = None,
     world_size: Annotated[
         int, typer.Option(min=1, help="Trace one rank of so many, cut by the model's own tensor-parallel plan.")
