@@ -63,12 +63,13 @@ class Row:
 def main(words: Sequence[str] | None = None) -> None:
     """Go through the types, print a line for each, and the figures."""
     asked = _arguments(words)
-    rows = []
+    rows, done = [], dict(_read(asked.results))
     for name in asked.only or (*causal_types(), *EXTRA):
-        row = look(name, compare=asked.compare)
+        known = done.get(name)
+        row = known or look(name, compare=asked.compare)
         rows.append(row)
         print(_line(row), flush=True)
-        if asked.results:
+        if asked.results and known is None:
             with asked.results.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(asdict(row)) + "\n")
     if asked.write_docs:
@@ -77,11 +78,18 @@ def main(words: Sequence[str] | None = None) -> None:
     print("\n".join(figures(rows)))
 
 
+def _read(path: Path | None) -> Iterator[tuple[str, Row]]:
+    if path is not None and path.is_file():
+        for text in path.read_text(encoding="utf-8").splitlines():
+            row = Row(**json.loads(text))
+            yield row.name, row
+
+
 def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--only", nargs="+", default=[], metavar="TYPE", help="these types")
     parser.add_argument("--compare", action="store_true", help="hold the logits of small models against each other")
-    parser.add_argument("--results", type=Path, help="JSON lines to append to")
+    parser.add_argument("--results", type=Path, help="JSON lines to go on from and to append to")
     parser.add_argument("--write-docs", action="store_true", help="write the tables of docs/adapters.md")
     return parser.parse_args(words)
 

@@ -70,7 +70,4 @@ def test_an_adapter_that_fits_nothing_is_the_users_to_repair(day0: Day0) -> None
     done = day0("trace", "hf:gpt2", "--shrink", "--adapt", "rms_norm", "--run", "r")
     assert done.returncode == 2
     assert "error: --adapt: adapter 'rms_norm' fits no module of GPT2LMHeadModel" in done.stderr
-    done = day0("trace", "hf:gpt2", "--shrink", "--adapt", "rms", "--run", "r")
-    assert done.returncode == 2
-    assert "there is no adapter 'rms'" in done.stderr
     assert "Traceback" not in done.stderr

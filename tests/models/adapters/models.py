@@ -29,12 +29,18 @@ FITS = {
         "fused_experts": 1, "gated_mlp": 2, "lightning_indexer": 2, "moe_router": 1, "rms_norm": 9, "rope": 2,
     },
     "deepseek_v4": {"fused_experts": 3, "gated_mlp": 3, "moe_router": 2, "rms_norm": 27, "rope": 3},
+    "glm5_next": {
+        "fused_experts": 2, "gated_mlp": 5, "kda": 2, "moe_router": 2, "pooled_indexer": 1, "rms_norm": 24,
+    },
     "kimi_linear": {"fused_experts": 2, "gated_mlp": 3, "kda": 2, "moe_router": 2, "rms_norm": 8},
 }  # fmt: skip
 """How many modules of a type's small model each adapter fits."""
 
 
-SMALLER: dict[str, dict[str, Any]] = {"kimi_linear": {"linear_num_heads": 2, "linear_head_dim": 16}}
+SMALLER: dict[str, dict[str, Any]] = {
+    "kimi_linear": {"linear_num_heads": 2, "linear_head_dim": 16},
+    "glm5_next": {"linear_num_heads": 2, "linear_head_dim": 16, "index_topk": 8, "index_kpool": 4},
+}
 """What shrinking leaves large."""
 
 

@@ -18,6 +18,11 @@ def test_every_adapter_is_tried_on_a_model() -> None:
     assert {name for fits in FITS.values() for name in fits} == set(load_adapters())
 
 
+def away(values: torch.Tensor, golden: torch.Tensor) -> float:
+    """Return the relative error."""
+    return float(torch.linalg.vector_norm(values.double() - golden) / torch.linalg.vector_norm(golden))
+
+
 @pytest.mark.parametrize("name", FITS)
 def test_a_model_computes_the_same_with_adapters(name: str) -> None:
     """Tight in float64; in the narrow dtypes no further from that than its own code, with the ratio of the operators."""
@@ -36,9 +41,9 @@ def test_a_model_computes_the_same_with_adapters(name: str) -> None:
                 ours = logits(model, ids_BS)
             torch.testing.assert_close(logits(model, ids_BS), own, rtol=0.0, atol=0.0)
         assert [one.dtype for one in ours] == [one.dtype for one in own]
-        for mine, other in zip(ours, own, strict=True):
-            error = torch.linalg.vector_norm((mine - other).double()) / torch.linalg.vector_norm(other.double())
-            assert float(error) < {torch.float32: 1e-5, torch.bfloat16: 0.1}[dtype]
+        for mine, other, gold in zip(ours, own, golden, strict=True):
+            allowed = max(3.0 * away(other, gold), {torch.float32: 1e-5, torch.bfloat16: 0.02}[dtype])
+            assert away(mine, gold) < allowed
 
 
 @pytest.mark.parametrize("name", ["deepseek_v32", "glm_moe_dsa"])
