@@ -35,12 +35,12 @@ class CanaryContext:
     """Entries of the lock that the stages have to reach, see `entries_to_run`; None: all of them."""
 
     def reference(self) -> nn.Module:
-        """Return the model on the CPU in its own dtype: the yardstick."""
-        return self.models.setdefault("reference", self.models.get("reference") or self.spec.build("cpu"))
+        """Return the model on the CPU in its own dtype and with its own code: the yardstick."""
+        return self.models.setdefault("reference", self.models.get("reference") or self.spec.build_own("cpu"))
 
     def golden(self) -> nn.Module:
-        """Return the model on the CPU in float64."""
-        return self.models.setdefault("golden", self.models.get("golden") or self.spec.build("cpu").double())
+        """Return the model on the CPU in float64, with its own code."""
+        return self.models.setdefault("golden", self.models.get("golden") or self.spec.build_own("cpu").double())
 
     def on_device(self) -> nn.Module:
         """Return the model on the device. The lock counts its calls by module from here on."""
