@@ -168,6 +168,7 @@ def register(
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; exit code 1 if the lock would change.")
     ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse ties that no traced call has reached yet.")] = False,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -187,6 +188,7 @@ def register(
         replace=replace or [],
         upgrade=upgrade or [],
         check=check,
+        strict=strict,
         force=force,
         json=json,
     )
