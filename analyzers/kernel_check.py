@@ -83,7 +83,9 @@ def _inputs(operator: str, calls: Sequence[Call] | None) -> list[tuple[str, Case
     else:
         found = list(_known(operator))
     if not found:
-        raise Day0Error(operator, "nobody knows a call of it to check with", hint="give some: check_kernel(..., calls=)")
+        raise Day0Error(
+            operator, "nobody knows a call of it to check with", hint="give some: check_kernel(..., calls=)"
+        )
     return found
 
 
@@ -139,9 +141,7 @@ def _overload(operator: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> s
     return operator if overload == "default" else f"{operator}.{overload}"
 
 
-def _check(
-    one: Implementation, op: str, inputs: CaseInputs, profile: DeviceProfile, device: torch.device
-) -> CallCheck:
+def _check(one: Implementation, op: str, inputs: CaseInputs, profile: DeviceProfile, device: torch.device) -> CallCheck:
     signature = describe(op, inputs.args, inputs.kwargs)
     shapes = shapes_text(signature)
     decision = judge(one, signature, profile)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -42,3 +43,25 @@ def ops_verify(
     Example: day0 ops verify day0::rms_norm
     """
     call("ops_verify", file="ops", name=name, json=json)
+
+
+@ops_app.command("new")
+def ops_new(
+    name: Annotated[str, typer.Argument(help="Name of the operator or of the kernel, such as scaled_norm.")],
+    dir_: Annotated[Path, typer.Option("--dir", help="Checkout of day0, or any folder.", metavar="DIR")] = Path(),
+    kind: Annotated[str | None, typer.Option(help="operator (with a kernel) or kernel.", metavar="KIND")] = None,
+    for_: Annotated[
+        str | None, typer.Option("--for", help="Write a kernel of this operator.", metavar="OPERATOR")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write an operator with a kernel and tests, or a kernel of an operator that exists; all of it runs at once.
+
+    In a checkout of day0 the files go to reference_ops/, kernels/torch/ and tests/, elsewhere into a package of its own
+    that day0 finds by its entry point. Nothing is overwritten.
+
+    Example: day0 ops new scaled_norm
+
+    A kernel: day0 ops new fast_norm --for day0::rms_norm
+    """
+    call("ops_new", file="ops_new", name=name, folder=dir_, kind=kind, operator=for_, json=json)
