@@ -15,18 +15,33 @@ ops_app = typer.Typer(help="Operators and their implementations.", no_args_is_he
 
 
 @ops_app.command("list")
-def ops_list(with_: With = None, json: Json = False) -> None:
-    """List operators with contract version, implementations and whose code they were compared with."""
-    call("ops_list", file="ops", load=with_ or [], json=json)
+def ops_list(
+    name: Annotated[str | None, typer.Argument(help="Only operators whose name holds this text.")] = None,
+    with_: With = None,
+    namespace: Annotated[
+        str | None, typer.Option(help="Only implementations that it sees: its own and its parents', as they are tried.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Only implementations that may run on this device profile.", metavar="NAME")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List operators with contract version and implementations: namespace, kind, devices, who brought them.
+
+    A wide terminal, and --json, also say whose code each operator was compared with.
+
+    Example: day0 ops list norm --namespace kimi/k3.1 --device sim
+    """
+    call("ops_list", file="ops", name=name, load=with_ or [], namespace=namespace, device=device, json=json)
 
 
 @ops_app.command("show")
 def ops_show(
-    name: Annotated[str, typer.Argument(help="Operator, such as day0::topk_tokens.")],
+    name: Annotated[str, typer.Argument(help="Operator, such as day0::topk_tokens or aten::silu.")],
     with_: With = None,
     json: Json = False,
 ) -> None:
-    """Show the contract of an operator: mathematics, attributes, tolerance, samples, comparisons, implementations.
+    """Show the contract of an operator, and its implementations: what each takes, where it stands, its hash.
 
     Example: day0 ops show day0::rms_norm
     """
