@@ -80,3 +80,22 @@ def ops_new(
     A kernel: day0 ops new fast_norm --for day0::rms_norm
     """
     call("ops_new", file="ops_new", name=name, folder=dir_, kind=kind, operator=for_, json=json)
+
+
+@ops_app.command("diff")
+def ops_diff(
+    old: Annotated[Path, typer.Argument(help="Run folder or ops.lock, as it was; or a contract.")],
+    new: Annotated[Path | None, typer.Argument(help="The other; without it, what is installed now.")] = None,
+    with_: With = None,
+    json: Json = False,
+) -> None:
+    """Say what two locks choose otherwise, and why; exit code 1 if anything differs.
+
+    With one lock: whether what it chose is still there and unchanged. What would be chosen now instead is for
+    `day0 register --check` to say. Two files of `day0 ops show OPERATOR --json` are compared as contracts.
+
+    Example: day0 ops diff runs/before runs/after
+
+    Is what was locked still there? day0 ops diff runs/v32/ops.lock --with my_kernels.py
+    """
+    call("ops_diff", file="ops_diff", old=old, new=new, load=with_ or [], json=json)

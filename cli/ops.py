@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from day0.reference_ops._spec import Operator
     from day0.reference_ops.agreement._verify import Agreement
 
-__all__ = ["ops_list", "ops_show", "ops_verify"]
+__all__ = ["contract_facts", "ops_list", "ops_show", "ops_verify"]
 
 
 def ops_list(*, name: str | None, load: list[Path], namespace: str | None, device: str | None, json: bool) -> int:
@@ -88,7 +88,7 @@ def ops_show(*, name: str, load: list[Path], json: bool) -> int:
 
     implementations = [one for one in collect(tuple(load)) if one.operator == name]
     operator = load_operators().get(name)
-    facts = _facts(operator) if operator is not None else _facts_of_torch(name, implementations)
+    facts = contract_facts(operator) if operator is not None else _facts_of_torch(name, implementations)
     comparisons = [one for one in load_comparisons() if one.operator == name]
     facts["comparisons"] = [
         {"variant": one.variant, "against": one.against, "distribution": one.distribution, "limit": one.limit}
@@ -124,7 +124,7 @@ def _facts_of_torch(name: str, implementations: list[Implementation]) -> dict[st
     }
 
 
-def _facts(one: Operator) -> dict[str, Any]:
+def contract_facts(one: Operator) -> dict[str, Any]:
     """Everything that an operator file says, as plain data."""
     import torch
 
