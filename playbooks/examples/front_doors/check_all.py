@@ -86,7 +86,9 @@ def _judged(name: str, one: Implementation, device: str, checks: tuple[CallCheck
     if wrong:
         return Found(name=name, verdict="wrong", facts=tuple(facts))
     calls, ran, error = through_torch(one, device)
-    facts.append(f"by way of torch.ops.{OPERATOR.replace('::', '.')}: {calls} calls, ran {ran} times, error {error:.3g}")
+    facts.append(
+        f"by way of torch.ops.{OPERATOR.replace('::', '.')}: {calls} calls, ran {ran} times, error {error:.3g}"
+    )
     return Found(name=name, verdict="right" if calls == ran > 0 else "wrong", facts=tuple(facts))
 
 

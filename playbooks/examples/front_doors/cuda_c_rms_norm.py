@@ -61,7 +61,7 @@ extern "C" __global__ void rms_norm(const void* x, const void* weight, void* out
 
 
 def has_nvrtc(call: Call) -> Accepted | Rejected:
-    """This torch can compile CUDA C while it runs."""
+    """Torch can compile CUDA C while it runs."""
     if not torch.version.cuda:
         return Rejected("this torch was built without CUDA")
     found = hasattr(torch.cuda, "_compile_kernel")
@@ -73,7 +73,7 @@ def _kernel(device: int) -> Any:
     """Compile once for each device. Raises Day0Error with NVRTC's words if it refuses."""
     try:
         with torch.cuda.device(device):
-            return torch.cuda._compile_kernel(SOURCE, "rms_norm")  # type: ignore[no-untyped-call]  # prototype of torch
+            return torch.cuda._compile_kernel(SOURCE, "rms_norm")
     except (RuntimeError, OSError, ValueError) as error:
         raise Day0Error("cuda_c_rms_norm.py", f"it does not compile: {str(error)[:300]}") from None
 

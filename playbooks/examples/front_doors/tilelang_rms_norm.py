@@ -34,11 +34,11 @@ def program(features: int, dtype: str, weight_dtype: str, eps: float, round_firs
     T = import_module("tilelang.language")
     rows = T.dynamic("rows")
 
-    @T.prim_func
+    @T.prim_func  # type: ignore[untyped-decorator]  # TileLang is imported by name
     def rms_norm_rows(
-        x: T.Tensor((rows, features), dtype),
-        weight: T.Tensor((features,), weight_dtype),
-        out: T.Tensor((rows, features), dtype),
+        x: T.Tensor((rows, features), dtype),  # type: ignore[valid-type]  # a value, not a type
+        weight: T.Tensor((features,), weight_dtype),  # type: ignore[valid-type]  # a value, not a type
+        out: T.Tensor((rows, features), dtype),  # type: ignore[valid-type]  # a value, not a type
     ) -> None:
         with T.Kernel(rows, threads=THREADS) as row:
             wide = T.alloc_fragment((1, features), "float32")
