@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from day0.cli.options import Json, With, call
+from day0.cli.options import DEFAULT_RUN, Json, Run, With, call
 
 __all__ = ["ops_app"]
 
@@ -99,3 +99,16 @@ def ops_diff(
     Is what was locked still there? day0 ops diff runs/v32/ops.lock --with my_kernels.py
     """
     call("ops_diff", file="ops_diff", old=old, new=new, load=with_ or [], json=json)
+
+
+@ops_app.command("explain")
+def ops_explain(
+    name: Annotated[str | None, typer.Argument(help="Operator, such as aten::topk; else all.")] = None,
+    run: Run = DEFAULT_RUN,
+    json: Json = False,
+) -> None:
+    """Say why the lock of a run holds what it holds: every candidate in order, with what ruled it out.
+
+    Example: day0 ops explain aten::topk --run runs/v32
+    """
+    call("ops_explain", file="explain", name=name, run=run, json=json)

@@ -9,7 +9,10 @@ from typing import Any
 from day0.devices.profile_parts import DTYPES
 from day0.implementation import Constraints, Limit, TensorLimit
 
-__all__ = ["constraint_fault"]
+__all__ = ["MAX_RANK", "constraint_fault"]
+
+MAX_RANK = 64
+"""Dimensions that a tensor of torch can have."""
 
 MAX_COMBINATIONS = 64
 """Alternatives in one set of constraints: more cannot be read, and overlap is decided pair by pair."""
@@ -18,7 +21,7 @@ MAX_COMBINATIONS = 64
 def constraint_fault(limits: Any) -> str:
     """Say what is wrong with the values of constraints, for people, or return an empty text."""
     if not isinstance(limits, Constraints):
-        return f"constraints: expected Constraints, got the {type(limits).__name__} {limits!r:.80}"
+        return f"expected Constraints, got the {type(limits).__name__} {limits!r:.80}"
     return next((fault for fault in _faults(limits) if fault), "")
 
 
@@ -48,15 +51,19 @@ def _dtype_fault(where: str, dtypes: Any) -> str:
 
 
 def _rank_fault(where: str, low: Any, high: Any) -> str:
-    if not _whole(low) or low < 0:
+    if not _whole(low) or not 0 <= low <= MAX_RANK:
         return f"{where}min_rank: {low!r} is no number of dimensions"
-    if high is not None and (not _whole(high) or high < 0):
+    if high is not None and (not _whole(high) or not 0 <= high <= MAX_RANK):
         return f"{where}max_rank: {high!r} is no number of dimensions"
     return f"{where}min_rank {low} is more than max_rank {high}" if high is not None and low > high else ""
 
 
 def _whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _dimension(value: Any) -> bool:
+    return _whole(value) and -MAX_RANK <= value < MAX_RANK
 
 
 def _flag_fault(where: str, value: Any) -> str:
@@ -89,7 +96,7 @@ def _argument_fault(key: Any, limit: Any) -> str:
     if fault or not isinstance(limit.sizes, Mapping) or not isinstance(limit.required, bool):
         return fault or f"{where}sizes must be a dict from dimension to Limit, and required True or False"
     for dim, size in limit.sizes.items():
-        if not _whole(dim) or not isinstance(size, Limit):
+        if not _dimension(dim) or not isinstance(size, Limit):
             return f"{where}sizes: expected a dict from dimension to Limit, got {dim!r}: {size!r:.80}"
         fault = _limit_fault(f"{where}sizes[{dim}]: ", size) or _size_fault(f"{where}sizes[{dim}]: ", size)
         if fault:
@@ -130,7 +137,7 @@ def _equal_fault(pairs: Any) -> str:
     for pair in pairs:
         sound = isinstance(pair, tuple) and len(pair) == 2
         if not sound or not all(
-            isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], str) and _whole(one[1]) for one in pair
+            isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], str) and _dimension(one[1]) for one in pair
         ):
             return f"equal: expected ((name, dimension), (name, dimension)), got {pair!r:.80}"
     return ""

@@ -109,9 +109,13 @@ def implementations_in(module: ModuleType, digest: str, origin: str, distributio
 
 
 def _line_of(run: Callable[..., object], file: str) -> str:
-    """Return `:line` where a function begins, if it stands in that file."""
+    """Return `:line` where a function begins, or of IMPLEMENTATIONS where it stands in another file."""
     code = getattr(inspect.unwrap(run), "__code__", None)
-    return f":{code.co_firstlineno}" if code is not None and code.co_filename == file else ""
+    if code is not None and code.co_filename == file:
+        return f":{code.co_firstlineno}"
+    lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
+    line = next((number for number, text in enumerate(lines, 1) if text.startswith("IMPLEMENTATIONS")), 0)
+    return f":{line}" if line else ""
 
 
 def parents_in(module: ModuleType, origin: str) -> dict[str, str]:

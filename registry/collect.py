@@ -27,9 +27,10 @@ def collect(files: tuple[Path, ...] = (), *, without: tuple[str, ...] = ()) -> t
     Raises Day0Error if two implementations have one identity and different content, if one could never be chosen, if
     one does not fit the contract that it states, and if a package or a file does not load.
     """
-    brought = [one for point in load_entry_points(without=without) for one in point.implementations]
+    points = load_entry_points(without=without)
+    brought = [one for point in points for one in point.implementations]
     own = [one for path in files for one in load_implementation_file(path)]
-    parents = load_parents(files, without=without)
+    parents = load_parents(files, brought=points)
     for one in (*brought, *own):
         refuse_unknown_operator(one)
         refuse_drift(one)

@@ -109,7 +109,7 @@ def _same(one: Implementation, other: Implementation) -> bool:
 
 
 def _content(one: Implementation) -> tuple[object, ...]:
-    return str(one.identity), one.source_hash, one.kind, one.devices, one.rank, one.constraints
+    return str(one.identity), one.source_hash, one.kind, one.devices, one.rank, one.constraints, one.predicate is None
 
 
 def _same_identity(first: Implementation, other: Implementation) -> Conflict:

@@ -10,15 +10,23 @@ import torch
 
 from day0.errors import Day0Error, near_names
 from day0.implementation import Constraints, Implementation, Limit, Plain, TensorLimit
-from day0.reference_ops.load import load_operators
+from day0.reference_ops.load import load_operators, operator_file
+from day0.registry.conflicts import Conflict, Owner, refuse
 from day0.registry.schemas import Parameter, overloads_of, parameters_of, schema_text
 
-__all__ = ["contract_version", "refuse_drift", "refuse_overload", "refuse_unknown_operator", "signature_fault"]
+__all__ = [
+    "contract_version",
+    "find_drift",
+    "refuse_drift",
+    "refuse_overload",
+    "refuse_unknown_operator",
+    "signature_fault",
+]
 
 EMPTY = inspect.Parameter.empty
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_SHAPE_SUFFIX = re.compile(r"_[A-Z0-9]+$")
-"""Tensor names carry their shape in Python, `q_BSHD`, and do not in a schema."""
+_SHAPE_SUFFIX = re.compile(r"_[A-Z0-9][A-Za-z0-9]*$")
+"""Tensor names carry their shape in Python, `q_BSHD` or `streams_BSnD`, and do not in a schema."""
 
 
 def contract_version(operator: str) -> int:
@@ -50,31 +58,39 @@ def refuse_unknown_operator(one: Implementation) -> None:
         raise Day0Error(one.origin, f"there is no operator '{one.operator}'", hint=hint)
 
 
-def refuse_drift(one: Implementation) -> None:
-    """Raise Day0Error, with both shown, where an implementation does not fit the contract that it states.
+def find_drift(one: Implementation) -> tuple[Conflict, ...]:
+    """Say where an implementation does not fit the contract that it states: its Python signature, names in constraints.
 
     One that states another contract than the current is left to resolution, which refuses it with that reason.
     """
     if one.contract != contract_version(one.operator):
-        return
+        return ()
     overloads = overloads_of(one.operator)
-    _refuse_signature(one, overloads)
-    fault = _constraint_fault(one.constraints, [parameters_of(op) for op in overloads])
-    if fault:
-        facts = tuple(schema_text(op) for op in overloads[:3])
-        raise Day0Error(one.origin, f"constraints of {one.identity}: {fault}", facts=facts, hint="use the names there")
-
-
-def _refuse_signature(one: Implementation, overloads: Sequence[str]) -> None:
     strict = _is_strict(one.operator)
     faults = [signature_fault(one.run, parameters_of(op), strict=strict) for op in overloads]
-    if not faults or "" in faults:
-        return
-    raise Day0Error(
-        one.origin,
-        f"run() of {one.identity} does not fit contract {one.contract}: {faults[0]}",
-        facts=(f"contract: {schema_text(overloads[0])}", f"run():    {_shown(one.run)}"),
-        hint="take the arguments of the contract, in its order and with its defaults",
+    if faults and "" not in faults:
+        what = f"run() of {one.identity} does not fit contract {one.contract}: {faults[0]}"
+        return (_drift(one, overloads, what, f"run():    {_shown(one.run)}"),)
+    fault = _constraint_fault(one.constraints, [parameters_of(op) for op in overloads])
+    what = f"constraints of {one.identity}: {fault}"
+    return (_drift(one, overloads, what, str(one.identity)),) if fault else ()
+
+
+def refuse_drift(one: Implementation) -> None:
+    """Raise Day0Error, with both shown, where an implementation does not fit the contract that it states."""
+    refuse(find_drift(one))
+
+
+def _drift(one: Implementation, overloads: Sequence[str], what: str, mine: str) -> Conflict:
+    own = one.operator in load_operators() and load_operators()[one.operator].schema
+    source = f"reference_ops/{operator_file(one.operator).name}" if own else f"torch {torch.__version__}"
+    contract = Owner(what=f"contract: {schema_text(overloads[0])}", origin=source)
+    return Conflict(
+        kind="contract_drift",
+        where=one.origin,
+        what=what,
+        owners=(contract, Owner(what=mine, origin=one.origin)),
+        hint="take the arguments of the contract, by its names, in its order and with its defaults",
     )
 
 
@@ -84,7 +100,10 @@ def _is_strict(operator: str) -> bool:
 
 
 def _shown(run: Callable[..., object]) -> str:
-    return f"{getattr(run, '__name__', type(run).__name__)}{inspect.signature(run)}"
+    found = inspect.signature(run)
+    bare = [one.replace(annotation=EMPTY) for one in found.parameters.values()]
+    signature = found.replace(parameters=bare, return_annotation=inspect.Signature.empty)
+    return f"{getattr(run, '__name__', type(run).__name__)}{signature}"
 
 
 def signature_fault(run: Callable[..., object], schema: Sequence[Parameter], *, strict: bool) -> str:

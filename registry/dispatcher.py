@@ -63,8 +63,6 @@ def _better(op: str, where: str) -> str:
 
     found: Any = custom_ops.OPDEFS.get(op.removesuffix(".default"))
     code = getattr(getattr(found, "_init_fn", None), "__code__", None)
-    kernels = getattr(found, "_backend_fns", {}).values()
-    code = next((one.__code__ for one in kernels if hasattr(one, "__code__")), code)
     return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else where
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from day0.errors import Day0Error, near_names
 from day0.kernels.load import load_parents_file
-from day0.registry.entry_points import load_entry_points
+from day0.registry.entry_points import Brought, load_entry_points
 from day0.yamlfile import read_yaml, validate_yaml
 
 __all__ = ["ROOT", "load_parents", "merge_parents", "search_path"]
@@ -25,14 +25,19 @@ class _Namespaces(BaseModel):
     parents: dict[str, str]
 
 
-def load_parents(files: Iterable[Path] = (), *, without: Iterable[str] = ()) -> dict[str, str]:
+def load_parents(
+    files: Iterable[Path] = (), *, without: Iterable[str] = (), brought: Iterable[Brought] | None = None
+) -> dict[str, str]:
     """Return the parent of every namespace but the root: day0's, those of installed packages and of users' files.
 
+    `without` names packages to leave out; `brought` is what packages bring, where it is loaded already.
     Raises Day0Error where two of them disagree, and for parents that go in a circle.
     """
     own = Path(__file__).parent / "namespaces.yaml"
     declared = [(f"registry/{own.name}", validate_yaml(_Namespaces, read_yaml(own)).parents)]
-    declared += [(one.origin, one.parents) for one in load_entry_points(without=without)]
+    declared += [
+        (one.origin, one.parents) for one in (load_entry_points(without=without) if brought is None else brought)
+    ]
     declared += [(str(path), load_parents_file(path)) for path in files]
     return merge_parents(declared)
 
