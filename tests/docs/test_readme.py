@@ -16,7 +16,8 @@ from tests.warm import shim
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = tuple(sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
-PAGES = ("README.md", "CONTRIBUTING.md", *DOCS)
+EXAMPLES = tuple(sorted(str(path.relative_to(ROOT)) for path in (ROOT / "playbooks" / "examples").glob("*/*.md")))
+PAGES = ("README.md", "CONTRIBUTING.md", *DOCS, *EXAMPLES)
 BLOCK = re.compile(r"(?:<!-- (?P<note>[^\n]*?) -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)\n```", re.DOTALL)
 
 
@@ -79,4 +80,4 @@ def test_links_lead_somewhere(page: str) -> None:
 
 def test_every_block_has_a_kind_that_somebody_knows() -> None:
     kinds = {block.kind for page in PAGES for block in _blocks(page)}
-    assert kinds <= {"sh", "console", "text", "python", "yaml"}
+    assert kinds <= {"sh", "console", "text", "python", "yaml", "toml"}
