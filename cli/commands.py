@@ -73,6 +73,7 @@ def stage(
     json: bool,
     device: str | None = None,
     load: list[Path] | None = None,
+    without: list[str] | None = None,
     namespace: str | None = None,
     fallback: str | None = None,
     replacements: bool | None = None,
@@ -94,6 +95,7 @@ def stage(
         before,
         device=device,
         load=load or [],
+        without=without or [],
         namespace=namespace,
         fallback=fallback,
         replacements=replacements,
@@ -144,6 +146,7 @@ def run(
     run: Path | None,
     device: str | None,
     load: list[Path],
+    without: list[str],
     replacements: bool | None,
     replace: list[str],
     allow_unverified: bool,
@@ -158,7 +161,7 @@ def run(
     talk = Talk(as_json=json)
     path = playbook_path(playbook)
     asked = validate_yaml(Playbook, read_yaml(path))
-    plan = override_plan(asked, device=device, load=load, replacements=replacements, replace=replace)
+    plan = override_plan(asked, device=device, load=load, without=without, replacements=replacements, replace=replace)
     folder = RunFolder(run or Path("runs") / plan.name)
     _refuse_other_model(folder, folder.read_plan(), plan, force=force)
     session = Session(

@@ -121,6 +121,7 @@ def override_plan(
     namespace: str | None = None,
     fallback: str | None = None,
     replacements: bool | None = None,
+    without: Sequence[str] = (),
     replace: Sequence[str] = (),
     strict: bool = False,
 ) -> Playbook:
@@ -135,6 +136,8 @@ def override_plan(
         changes["fallback"] = fallback
     if replacements is not None:
         changes["replacements"] = replacements
+    if without:
+        changes["without"] = tuple(dict.fromkeys((*plan.register_.without, *without)))
     if strict:
         changes["strict"] = True
     if replace:

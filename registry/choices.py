@@ -18,12 +18,15 @@ from day0.errors import Day0Error
 from day0.implementation import Implementation
 from day0.records import Lock, LockEntry
 from day0.reference_ops.signatures import dtype_of, resolve
+from day0.registry.call_guard import CallGuard
+from day0.registry.entry_points import refuse_missing_distribution
 from day0.registry.fallback import cpu_fallback
 
 __all__ = ["CURRENT", "NOTHING", "Chooser", "Counter", "Slot", "Table", "Tally", "choose_all", "place_of"]
 
 Choice = tuple[LockEntry, Implementation]
 DTypes = tuple[torch.dtype, ...]
+Filled = tuple[Choice, "Tally", CallGuard | None]
 
 
 class Counter:
@@ -68,14 +71,18 @@ class Tally:
 class Slot:
     """One choice in one table. The tally is the lock's; the table for what it calls is its own."""
 
-    __slots__ = ("entry", "implementation", "inner", "next_check", "run", "tally", "tick")
+    __slots__ = ("entry", "guard", "implementation", "inner", "next_check", "next_result", "run", "tally", "tick")
 
-    def __init__(self, choice: Choice, tally: Tally) -> None:
+    def __init__(self, choice: Choice, tally: Tally, guard: CallGuard | None) -> None:
         self.entry, self.implementation = choice
+        self.guard = guard
+        """What looks at every call, for an implementation that does not take all calls of its dtypes."""
         self.run: Callable[..., Any] = self.implementation.run
         self.tally, self.tick = tally, tally.begun.tick
         self.next_check = 0
         """The number of the call from which on a router has to look closer."""
+        self.next_result = 0
+        """The same for its result."""
         self.inner: Table = NOTHING
 
 
@@ -112,16 +119,16 @@ class Table(dict[str, Chooser]):
     def __init__(self, *, owner: Any = None, outer: Table | None = None, running: frozenset[str] = frozenset()) -> None:
         super().__init__()
         self.owner, self.outer, self.running, self.closed = owner, outer, running, False
-        self._choices: dict[str, dict[DTypes, tuple[Choice, Tally]]] = {}
+        self._choices: dict[str, dict[DTypes, Filled]] = {}
         self._without: dict[str, Table] = {}
         self._lock = threading.Lock()
 
-    def fill(self, choices: dict[str, dict[DTypes, tuple[Choice, Tally]]]) -> None:
+    def fill(self, choices: dict[str, dict[DTypes, Filled]]) -> None:
         """Take over the choices by place, but for operators that are running."""
         self._choices = choices
         for place, by_dtypes in choices.items():
             if place.partition(" ")[0] not in self.running:
-                slots = {dtypes: Slot(choice, tally) for dtypes, (choice, tally) in by_dtypes.items()}
+                slots = {dtypes: Slot(*filled) for dtypes, filled in by_dtypes.items()}
                 self[place] = Chooser(slots)
 
     def without(self, op: str) -> Table:
@@ -149,7 +156,7 @@ class Table(dict[str, Chooser]):
             derived = list(self._without.values())
         for chooser in list(self.values()):
             for slot in chooser.values():
-                slot.next_check = 0
+                slot.next_check = slot.next_result = 0
         for table in derived:
             table.look_again()
 
@@ -181,6 +188,7 @@ def choose_all(lock: Lock, implementations: Iterable[Implementation]) -> dict[st
 def _implementation(entry: LockEntry, known: dict[str, Implementation]) -> Implementation:
     one = cpu_fallback(entry.operator) if entry.kind == "cpu_fallback" else known.get(str(entry.identity))
     if one is None:
+        refuse_missing_distribution(entry)
         raise Day0Error(
             f"lock: {entry.operator}",
             f"the implementation {entry.identity} is not there",

@@ -16,8 +16,9 @@ import torch
 
 from day0.implementation import Implementation
 from day0.records import Lock
+from day0.registry.call_guard import guard_of
 from day0.registry.choices import CURRENT, Table, Tally, choose_all, place_of
-from day0.registry.kernel_tables import foreign_kernel
+from day0.registry.dispatcher import foreign_kernels
 from day0.registry.receipts import ActiveLock, key_of
 from day0.registry.routers import ROUTERS
 
@@ -33,7 +34,8 @@ def activate(lock: Lock, device: torch.device, implementations: Iterable[Impleme
 
     A kernel that another library put into torch for one of the operators is named in `ActiveLock.notes`.
     Raises Day0Error if the lock names an implementation that is not there or whose source has changed, or an operator
-    or dtype that this torch does not have. A call raises WrongResult where an implementation breaks the contract.
+    or dtype that this torch does not have. A call raises WrongResult where an implementation breaks the contract, and
+    RefusedCall where one does not take a call that was not traced.
     """
     choices = choose_all(lock, implementations)
     key = torch._C._dispatch_key_for_device(device.type)
@@ -47,7 +49,10 @@ def activate(lock: Lock, device: torch.device, implementations: Iterable[Impleme
         active = ActiveLock(lock=lock, device=device, table=table, tallies=tallies, notes=notes)
         table.owner = active
         by_place = {
-            place_of(op, key): {dtypes: (choice, tallies[key_of(choice[0])]) for dtypes, choice in found.items()}
+            place_of(op, key): {
+                dtypes: (choice, tallies[key_of(choice[0])], guard_of(*choice, device.type))
+                for dtypes, choice in found.items()
+            }
             for op, found in choices.items()
         }
         table.fill(by_place)
@@ -94,7 +99,9 @@ def _current(table: Table) -> Iterator[None]:
 
 
 def _note(op: str, key: str) -> str:
-    place = foreign_kernel(op, key)
+    found = [one.where for one in foreign_kernels(op, key) if one.active]
     return (
-        f"{op} on {key} was already replaced by {place}; calls that the lock does not cover go there" if place else ""
+        f"{op} on {key} was already replaced by {found[0]}; calls that the lock does not cover go there"
+        if found
+        else ""
     )

@@ -1,20 +1,12 @@
-"""torch's dispatch tables as text: to prove that they are as they were, and to see who else has written there."""
+"""torch's dispatch tables as text: to prove that they are as they were."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from pathlib import Path
 
 import torch
 
-from day0 import devices, reference_ops, registry
-
-__all__ = ["changed_tables", "dispatch_table", "foreign_kernel", "snapshot"]
-
-_REGISTERING = (devices, reference_ops, registry)
-"""Folders of day0 that register kernels."""
-_PYTHON_KERNEL = re.compile(r"^(?P<key>\w+): registered at (?P<place>.+\.py:\d+)\b")
+__all__ = ["changed_tables", "dispatch_table", "snapshot"]
 
 
 def dispatch_table(op: str) -> str:
@@ -37,26 +29,3 @@ def changed_tables(before: dict[str, str]) -> dict[str, tuple[str, ...]]:
             gone = [f"- {line}" for line in old if line not in new]
             changes[op] = (*gone, *(f"+ {line}" for line in new if line not in old))
     return changes
-
-
-def foreign_kernel(op: str, key: str) -> str:
-    """Return `file.py:line` of another library's Python kernel that is active for a key, or an empty text.
-
-    Kernels of torch and of day0 are not foreign. One that was registered by a function of torch.library is: then the
-    line is torch's, and the owner is unknown.
-    """
-    for line in torch._C._dispatch_dump(op).splitlines():
-        found = _PYTHON_KERNEL.match(line)
-        if found and found["key"] == key:
-            return "" if _is_known(found["place"]) else found["place"]
-    return ""
-
-
-def _is_known(place: str) -> bool:
-    # Resolved, because folders of day0 are links in a checkout.
-    path = Path(place.rpartition(":")[0]).resolve()
-    torch_folder = Path(torch.__path__[0]).resolve()
-    if path == torch_folder / "library.py":
-        return False
-    own = (Path(folder.__path__[0]).resolve() for folder in _REGISTERING)
-    return any(path.is_relative_to(root) for root in (*own, torch_folder))

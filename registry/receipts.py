@@ -13,7 +13,7 @@ from torch import nn
 
 from day0.records import Lock, LockEntry, Receipt, Trace
 from day0.registry.choices import Table, Tally
-from day0.registry.kernel_tables import foreign_kernel
+from day0.registry.dispatcher import foreign_kernels
 
 __all__ = ["ActiveLock", "Key", "difference", "entries_to_run", "key_of", "silent"]
 
@@ -71,7 +71,10 @@ class ActiveLock:
     def bypassed(self) -> tuple[str, ...]:
         """Say over which routers of this lock another library has registered a kernel since, and where."""
         key = torch._C._dispatch_key_for_device(self.device.type)
-        found = {op: foreign_kernel(op, key) for op in sorted({entry.operator for entry in self.lock.entries})}
+        found = {
+            op: next((one.where for one in foreign_kernels(op, key) if one.active), "")
+            for op in sorted({entry.operator for entry in self.lock.entries})
+        }
         return tuple(f"{op}: a kernel from {place} stands over the router" for op, place in found.items() if place)
 
     @property

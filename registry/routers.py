@@ -190,11 +190,14 @@ class _Router:
         if slot.inner is NOTHING:
             slot.inner = table.without(self.op)
         expected = None
-        if number >= slot.next_check:
+        if number >= slot.next_result:
             expected = self._expected(slot, args, kwargs, owner.device)
-            slot.next_check = 0 if owner.watched else number + (1 if number < CHECKED_CALLS else CHECKED_EACH)
+            slot.next_result = 0 if owner.watched else number + (1 if number < CHECKED_CALLS else CHECKED_EACH)
+            slot.next_check = 0 if slot.guard is not None else slot.next_result
         token = CURRENT.set(slot.inner)
         try:
+            if slot.guard is not None:
+                slot.guard.refuse(args, kwargs)
             result = slot.run(*args, **kwargs)
             if expected is not None:
                 refuse_wrong_result(slot, expected, result, args, kwargs)

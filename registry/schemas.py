@@ -14,9 +14,9 @@ from day0.errors import Day0Error
 from day0.implementation import Argument, Call, DtypeName, Plain, TensorFacts
 from day0.records import ListValue, ScalarValue, Signature, TensorValue, Value
 from day0.reference_ops.load import load_operators
-from day0.reference_ops.signatures import resolve
+from day0.reference_ops.signatures import dtype_name, resolve
 
-__all__ = ["Parameter", "call_of", "overloads_of", "parameters_of", "schema_text"]
+__all__ = ["Parameter", "call_now", "call_of", "overloads_of", "parameters_of", "schema_text"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,21 +101,42 @@ def call_of(signature: Signature, device: str) -> Call:
 
     Arguments of an operator that torch does not know are named by their position.
     """
+    args = tuple(_argument(value) for value in signature.args)
+    return _call(signature.op, device, args, {name: _argument(value) for name, value in signature.kwargs.items()})
+
+
+def call_now(op: str, device: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    """Return a call that is being made, as `call_of` does for one that was recorded; no value of a tensor is read."""
+    return _call(op, device, tuple(map(_fact, args)), {name: _fact(value) for name, value in kwargs.items()})
+
+
+def _call(op: str, device: str, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> Call:
     try:
-        parameters = parameters_of(signature.op)
+        parameters = parameters_of(op)
     except Day0Error:
         parameters = ()
     names = [one.name for one in parameters]
-    names += [str(position) for position in range(len(names), len(signature.args))]
-    given = {**dict(zip(names, signature.args, strict=False)), **signature.kwargs}
+    names += [str(position) for position in range(len(names), len(args))]
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
     arguments: dict[str, Argument] = {}
     for one in parameters:
         if one.name in given:
-            arguments[one.name] = _argument(given.pop(one.name))
+            arguments[one.name] = given.pop(one.name)
         elif one.has_default:
             arguments[one.name] = one.default
-    arguments |= {name: _argument(value) for name, value in given.items()}
-    return Call(op=signature.op, device=device, arguments=MappingProxyType(arguments))
+    return Call(op=op, device=device, arguments=MappingProxyType({**arguments, **given}))
+
+
+def _fact(value: Any) -> Argument:
+    if isinstance(value, torch.Tensor):
+        shape, stride = tuple(map(int, value.shape)), tuple(map(int, value.stride()))
+        dense = layout_of(shape, stride) == "contiguous"
+        return TensorFacts(shape=shape, dtype=dtype_name(value.dtype), stride=stride, contiguous=dense)
+    if isinstance(value, torch.dtype):
+        return DtypeName(dtype_name(value))
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_fact, value))  # type: ignore[return-value]  # torch nests no lists
+    return value if isinstance(value, (bool, int, float, complex, str)) else None
 
 
 def _argument(value: Value) -> Argument:
