@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -115,6 +116,7 @@ def override_plan(
     namespace: str | None = None,
     fallback: str | None = None,
     replacements: bool | None = None,
+    replace: Sequence[str] = (),
 ) -> Playbook:
     """Let flags override what the plan says; what no flag names stays."""
     changes: dict[str, Any] = {}
@@ -127,6 +129,8 @@ def override_plan(
         changes["fallback"] = fallback
     if replacements is not None:
         changes["replacements"] = replacements
+    if replace:
+        changes["replace"] = tuple(dict.fromkeys((*plan.register_.replace, *replace)))
     if load:
         changes["load"] = (*plan.register_.load, *(str(path) for path in load if str(path) not in plan.register_.load))
     register = plan.register_.model_copy(update=changes)
