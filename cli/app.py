@@ -75,6 +75,10 @@ def trace(
         list[str] | None, typer.Option(help="Phase as NAME=TOKENS or NAME=TOKENS@CONTEXT.", metavar="PHASE")
     ] = None,
     trust_remote_code: Annotated[bool, typer.Option(help="Run Python code that comes with the checkpoint.")] = False,
+    adapt: Annotated[
+        list[str] | None,
+        typer.Option(help="Let modules call day0's operators: an adapter, or all; see docs/adapters.md.", metavar="NAME"),
+    ] = None,
     world_size: Annotated[
         int, typer.Option(min=1, help="Trace one rank of so many, cut by the model's own tensor-parallel plan.")
     ] = 1,
@@ -97,6 +101,8 @@ def trace(
     A checkpoint with its own weights: day0 trace hf:path/to/folder --mode real --run runs/mine
 
     A model of your own: day0 trace py:my_models.py:make_block --set dim=128 --run runs/block
+
+    Norms as one operator each: day0 trace hf:llama --adapt rms_norm --run runs/llama
     """
     call(
         "trace",
@@ -109,6 +115,7 @@ def trace(
         batch=batch,
         phases=phase or [],
         trust_remote_code=trust_remote_code,
+        adapt=adapt or [],
         world_size=world_size,
         level=level,
         shapes=shapes or [],

@@ -36,6 +36,7 @@ def trace(
     trust_remote_code: bool,
     force: bool,
     json: bool,
+    adapt: list[str] | None = None,
     world_size: int = 1,
     level: str = "both",
     shapes: list[str] | None = None,
@@ -54,6 +55,7 @@ def trace(
         trust_remote_code=trust_remote_code,
         name=run.name or "run",
         world_size=world_size,
+        adapt=adapt or [],
     )
     before = folder.read_plan()
     _refuse_other_model(folder, before, asked, force=force)
