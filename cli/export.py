@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["ops_export", "ops_receipts"]
 
 MAX_LOCK_BYTES = 1 << 28
+EVERY = "*"
+"""What --model takes for every model in the process."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,7 +113,10 @@ def ops_export(
     source = open_source(lock)
     found = choose_adapter(to)
     options = Options(
-        skip=tuple(skip), allow_unverified=allow_unverified, allow_reference=allow_reference, models=tuple(models)
+        skip=tuple(skip),
+        allow_unverified=allow_unverified,
+        allow_reference=allow_reference,
+        models=_models(models, source),
     )
     plan = make_plan(source.envelope.record, collect(tuple(load)), found, options)
     plan.raise_refusals()
@@ -127,6 +132,14 @@ def ops_export(
     if json:
         print(jsonlib.dumps(_facts(plan, wheel, checked), indent=1))
     return int(ExitCode.OK)
+
+
+def _models(asked: list[str], source: Source) -> tuple[str, ...]:
+    """Return the models to serve: those named, else the architecture that was traced, else (`*`) every one."""
+    if asked:
+        return () if EVERY in asked else tuple(asked)
+    traced = source.trace.model if source.trace else None
+    return (traced.class_name,) if traced is not None and traced.source.startswith("hf:") else ()
 
 
 def _payload(source: Source, plan: ExportPlan, receipts: str | None, checked: str) -> Any:

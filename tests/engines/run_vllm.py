@@ -61,8 +61,14 @@ CLAIMS = Plant(
 )
 
 CASES = (
-    Case(name="eager", title="dispatch_forward", operators=LAYERS, arguments=("eager",)),
-    Case(name="compiled", title="dispatch_forward under torch.compile", operators=LAYERS, arguments=("compiled",)),
+    Case(name="eager", title="dispatch_forward", operators=LAYERS, arguments=("eager",), traced=True),
+    Case(
+        name="compiled",
+        title="dispatch_forward under torch.compile",
+        operators=LAYERS,
+        arguments=("compiled",),
+        traced=True,
+    ),
     Case(
         name="fused",
         title="with fused_add_rms_norm in the lock",

@@ -144,7 +144,7 @@ def lock_of(kernels: Path, *operators: str, **more: object) -> Lock:
         )
         for name in operators
     )
-    return Lock(device="cpu", namespace="base", model="sha256:0", entries=entries)
+    return Lock(device="cpu", namespace="base", model=f"sha256:{kernels}", entries=entries)
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def test_called_everywhere(folder: Path, kernels: Path) -> None:
     ("receipts", "said"),
     [
         ([], "no process wrote a receipt: the plugin was not loaded"),
-        ([receipt(1)], "the plugin was loaded, and the engine built no RMSNorm"),
+        ([receipt(1)], "the plugin was loaded, and no RMSNorm of the engine asked for it"),
         ([receipt(1, bound=bound("a", "b"))], "2 places were bound to it and none called it"),
         (
             [receipt(1, declined=[{"target": "RMSNorm", "site": "a", "reason": "bfloat16", "count": 2}])],
