@@ -77,8 +77,8 @@ def _from_wheel(path: Path) -> tuple[str, dict[str, Any]]:
                     raise Day0Error(str(path), f"its {name} is too large to be ours", hint="export again")
                 parts.append(archive.read(names[name]).decode("utf-8"))
         manifest = jsonlib.loads(parts[1])
-        if not isinstance(manifest, dict) or manifest.get("schema") != "day0.export/1":
-            raise KeyError("MANIFEST.json")
+        if not _is_manifest(manifest):
+            raise ValueError("its MANIFEST.json is none of ours")
         return parts[0], manifest
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise Day0Error(
@@ -86,6 +86,19 @@ def _from_wheel(path: Path) -> tuple[str, dict[str, Any]]:
             f"this is no plugin of ours: {type(error).__name__}: {error}",
             hint="make it with `day0 ops export`",
         ) from None
+
+
+def _is_manifest(manifest: Any) -> bool:
+    if not isinstance(manifest, dict) or manifest.get("schema") != "day0.export/1":
+        return False
+    entries = manifest.get("entries")
+    return isinstance(entries, list) and all(
+        isinstance(one, dict)
+        and isinstance(one.get("identity"), str)
+        and isinstance(one.get("tested_shapes"), list)
+        and all(isinstance(shape, str) for shape in one["tested_shapes"])
+        for one in entries
+    )
 
 
 def ops_export(
@@ -268,14 +281,15 @@ def _expected(source: Source, skip: list[str], reading: Reading) -> tuple[Expect
             for operator in target.operators:
                 targets.setdefault(operator, set()).add(target.name)
     shapes = _tested_shapes(source.trace)
-    rows = {str(one.get("identity")): one for one in source.manifest.get("entries", ())}
+    rows = {one["identity"]: one for one in source.manifest.get("entries", ())}
     return tuple(
         Expected(
             entry=entry,
             targets=frozenset(targets.get(entry.operator, {"aten"})),
             tested_shapes=frozenset(
-                rows.get(str(entry.identity), {}).get("tested_shapes", ())
-                or (shape for one in entry.signatures for shape in shapes.get(one, ()))
+                rows[str(entry.identity)]["tested_shapes"]
+                if rows
+                else (shape for one in entry.signatures for shape in shapes.get(one, ()))
             ),
         )
         for entry in source.envelope.record.entries

@@ -176,17 +176,21 @@ def newest_run(processes: Iterable[Process]) -> tuple[Process, ...]:
 def judge(expected: Iterable[Expected], processes: Iterable[Process]) -> tuple[Coverage, ...]:
     """Hold the receipts against the entries of a lock."""
     known = tuple(processes)
-    ran = {(one.target, one.site) for process in known for one in process.calls if one.count}
-    return tuple(_cover(one, known, ran) for one in expected)
+    return tuple(_cover(one, known) for one in expected)
 
 
-def _cover(one: Expected, processes: tuple[Process, ...], ran: set[tuple[str, str]]) -> Coverage:
+def _cover(one: Expected, processes: tuple[Process, ...]) -> Coverage:
     identity, dtypes = str(one.entry.identity), " ".join(one.entry.dtypes)
     calls = [it for process in processes for it in process.calls if (it.identity, it.dtypes) == (identity, dtypes)]
-    bound = {(it.target, it.site) for process in processes for it in process.bound if it.target in one.targets}
+    # By process: of several ranks that build the same layers, one in which nothing runs must show.
+    bound = {
+        (process.pid, it.target, it.site) for process in processes for it in process.bound if it.target in one.targets
+    }
+    ran = {(process.pid, it.target, it.site) for process in processes for it in process.calls if it.count}
     own = _own(one, processes)
     total = sum(it.count for it in calls)
-    idle = tuple(sorted(_place(*it) for it in bound - ran))
+    several = len({pid for pid, _, _ in bound}) > 1
+    idle = tuple(sorted(_place(target, site, pid if several else None) for pid, target, site in bound - ran))
     status: Status = "inert" if not total else "partly" if idle or own else "called"
     seen = {shape for it in calls for shape in it.shapes}
     return Coverage(
@@ -213,15 +217,15 @@ def _own(one: Expected, processes: tuple[Process, ...]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _place(target: str, site: str) -> str:
-    return f"{target} {site}".rstrip()
+def _place(target: str, site: str, pid: int | None = None) -> str:
+    return f"{target} {site}".rstrip() + (f" in process {pid}" if pid is not None else "")
 
 
 def _reason(
     status: Status,
     one: Expected,
     processes: tuple[Process, ...],
-    bound: set[tuple[str, str]],
+    bound: set[tuple[int, str, str]],
     idle: tuple[str, ...],
     own: tuple[str, ...],
 ) -> str:

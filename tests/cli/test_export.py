@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -116,3 +117,21 @@ def test_an_aten_operator_that_was_locked_for_the_simulated_device_is_refused(tm
     done = day0("ops", "export", "--to", "vllm", path, tmp_path / "dist", *words)
     assert done.exit_code == 2
     assert "aten::erfinv was locked for sim, the simulated device, which no engine runs on" in done.stderr
+
+
+@pytest.mark.parametrize("change", [{"schema": "day0.export/9"}, {"entries": 3}, {"entries": [{"identity": 1}]}])
+def test_a_wheel_whose_manifest_is_none_of_ours_is_refused(
+    export: Callable[..., Result], tmp_path: Path, change: dict[str, object]
+) -> None:
+    export("--allow-unverified")
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    other = tmp_path / "other.whl"
+    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(other, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name.endswith("MANIFEST.json"):
+                data = json.dumps({**json.loads(data), **change}).encode()
+            new.writestr(name, data)
+    done = day0("ops", "receipts", other)
+    assert done.exit_code == 2
+    assert "its MANIFEST.json is none of ours" in done.stderr

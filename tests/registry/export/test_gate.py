@@ -105,6 +105,14 @@ def test_partly_names_the_places(folder: Path, kernels: Path) -> None:
     assert "the engine's own code ran in 1 places (RMSNorm b: no residual)" in own.reason
 
 
+def test_a_rank_in_which_nothing_runs_shows(folder: Path, kernels: Path) -> None:
+    ranks = [
+        receipt(number, 1, started=2.0, bound=bound("a"), calls=[call("a")] * (number < 4)) for number in (2, 3, 4)
+    ]
+    covered = verdict(folder, kernels, receipt(1), *ranks)
+    assert (covered.status, covered.idle) == ("partly", ("RMSNorm a in process 4",))
+
+
 def test_an_older_run_does_not_vouch_for_a_newer_one(folder: Path, kernels: Path) -> None:
     old = [receipt(10, started=1.0), receipt(11, 10, started=2.0, bound=bound("a"), calls=[call("a")])]
     new = [receipt(20, started=3.0), receipt(21, 20, started=4.0)]
