@@ -308,7 +308,8 @@ def _tell_coverage(talk: Talk, covered: tuple[Coverage, ...], processes: tuple[P
         )
         if one.calls:
             captured = f", {one.captured} of them while a graph was captured" if one.captured else ""
-            talk.say(f"        {one.calls} calls or more in {len(one.sites)} places{captured}")
+            places = "1 place" if len(one.sites) == 1 else f"{len(one.sites)} places"
+            talk.say(f"        {one.calls} calls or more in {places}{captured}")
         if one.reason:
             talk.say(f"        {_say(one.reason)}")
         if one.outside:

@@ -221,6 +221,10 @@ def _place(target: str, site: str, pid: int | None = None) -> str:
     return f"{target} {site}".rstrip() + (f" in process {pid}" if pid is not None else "")
 
 
+def _more(places: tuple[str, ...]) -> str:
+    return f" and {len(places) - 1} more" if len(places) > 1 else ""
+
+
 def _reason(
     status: Status,
     one: Expected,
@@ -232,13 +236,13 @@ def _reason(
     if status == "called":
         return ""
     if status == "partly":
-        parts = [f"{len(idle)} of {len(bound)} places never called it ({idle[0]})"] if idle else []
-        parts += [f"the engine's own code ran in {len(own)} places ({own[0]})"] if own else []
+        parts = [f"{len(idle)} of {len(bound)} places never called it: {idle[0]}{_more(idle)}"] if idle else []
+        parts += [f"the engine's own code ran: {own[0]}{_more(own)}"] if own else []
         return "; ".join(parts)
     if not processes:
         return "no process wrote a receipt: the plugin was not loaded"
     if own:
-        return f"the engine's own code ran: {own[0]}"
+        return f"the engine's own code ran: {own[0]}{_more(own)}"
     if bound:
         return f"{len(bound)} places were bound to it and none called it"
     meant = [it.reason for process in processes for it in process.declined if it.target in one.targets]

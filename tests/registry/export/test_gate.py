@@ -98,11 +98,11 @@ def test_inert_says_what_is_known(folder: Path, kernels: Path, receipts: list[di
 
 def test_partly_names_the_places(folder: Path, kernels: Path) -> None:
     idle = verdict(folder, kernels, receipt(1, bound=bound("a", "b"), calls=[call("a")]))
-    assert (idle.status, idle.reason) == ("partly", "1 of 2 places never called it (RMSNorm b)")
+    assert (idle.status, idle.reason) == ("partly", "1 of 2 places never called it: RMSNorm b")
     row = {"target": "RMSNorm", "site": "b", "reason": "no residual", "count": 1}
     own = verdict(folder, kernels, receipt(1, bound=bound("a"), calls=[call("a")], declined=[row]))
     assert own.status == "partly"
-    assert "the engine's own code ran in 1 places (RMSNorm b: no residual)" in own.reason
+    assert "the engine's own code ran: RMSNorm b: no residual" in own.reason
 
 
 def test_a_rank_in_which_nothing_runs_shows(folder: Path, kernels: Path) -> None:
