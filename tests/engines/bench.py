@@ -73,6 +73,8 @@ class Bench:
         self.checkpoint, self.receipts, self.logs = work / "checkpoint", work / "receipts", work / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
         self.expected: list[list[int]] = []
+        self.made: dict[Path, Path] = {}
+        """By folder of a plugin: its wheel. Cases that differ in what is planted share one."""
 
     def prepare(self) -> None:
         """Build day0 and install it beside the engine, in a folder of its own; make checkpoint and baseline."""
@@ -112,7 +114,10 @@ class Bench:
     def plugin(self, case: Case) -> tuple[Path, Path]:
         """Return the folder in which the plugin of a case is installed, and its wheel."""
         parts = (case.kernels, *(one.partition("::")[2] for one in case.operators), *case.export)
+        parts += ("traced",) * case.traced
         folder = self.work / "plugins" / "-".join(part.strip("-") for part in parts)
+        if folder in self.made:
+            return folder / "site", self.made[folder]
         run, dist, kernels = folder / "run", folder / "dist", folder / "kernels.py"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -129,6 +134,7 @@ class Bench:
             print("".join(f"     {line}\n" for line in said.splitlines()), end="")
         wheel = next(dist.glob("*.whl"))
         self.pip("--no-deps", "--target", str(folder / "site"), str(wheel))
+        self.made[folder] = wheel
         return folder / "site", wheel
 
     def _trace(self, run: Path, kernels: Path, operators: tuple[str, ...]) -> None:
