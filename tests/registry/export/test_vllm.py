@@ -83,6 +83,25 @@ def test_two_owners_of_a_target_are_both_named(
         register(package)
 
 
+def test_two_plugins_for_two_models_serve_one_process_whichever_comes_first(
+    make: Callable[..., Made], unpack: Callable[[Made], Path], vllm: Path
+) -> None:
+    one = make("day0::rms_norm", models=("llama",), namespace="llama/v1")
+    other = make("day0::rms_norm", models=("qwen3",), namespace="qwen/v3")
+    third = make("day0::rms_norm", models=("llama",), namespace="llama/v2")
+    modules = [register(unpack(made)) for made in (one, other)]
+    for module in modules:
+        module.register()
+    build("llama", "layernorm", "RMSNorm", 8)(torch.randn(2, 8))
+    for _ in range(2):
+        build("qwen3", "layernorm", "RMSNorm", 8)(torch.randn(2, 8))
+    assert sum(calls(one).values()) == 1
+    assert sum(calls(other).values()) == 2
+    assert build("gemma3", "layernorm", "RMSNorm", 8)(torch.randn(2, 8)) == "own"
+    with pytest.raises(Exception, match=r"day0-vllm-llama-v1 .* has replaced it, and day0-vllm-llama-v2 .* wants to"):
+        register(unpack(third))
+
+
 def test_another_model_in_the_process_runs_the_engines_own(
     make: Callable[..., Made], unpack: Callable[[Made], Path], vllm: Path
 ) -> None:
