@@ -237,8 +237,13 @@ def _tell(talk: Talk, plan: ExportPlan, wheel: Wheel, checked: str) -> None:
     looked = f"looked up in {adapter.engine} {checked}" if checked else "believed; --python looks them up"
     talk.say(f"\nengine   {_say(adapter.engine)} {_say(adapter.tested)}, targets {looked}")
     talk.say(f"models   {_say(', '.join(plan.options.models) or 'every model in the process')}")
-    talk.say(f"wheel    {_say(wheel.path)}\n         {_say(wheel.sha256)}")
-    talk.say(f"install  PYTHON -m pip install --no-deps {_say(wheel.path)}")
+    # Paths and commands are copied: they may not be broken.
+    for text in (
+        f"wheel    {wheel.path}",
+        f"         {wheel.sha256}",
+        f"install  PYTHON -m pip install --no-deps {wheel.path}",
+    ):
+        talk.out.print(_say(text), soft_wrap=True)
 
 
 def ops_receipts(

@@ -197,6 +197,18 @@ def test_a_file_that_was_changed_after_the_export_is_named(
         register(package)
 
 
+def test_an_implementation_beside_the_engine_that_is_not_what_was_locked_is_refused(
+    make: Callable[..., Made], unpack: Callable[[Made], Path], vllm: Path
+) -> None:
+    package = unpack(make("day0::rms_norm"))
+    path = package / "MANIFEST.json"
+    manifest = json.loads(path.read_text())
+    for change, said in (({"source_hash": "sha256:0"}, "is not what was locked"), ({"identity": "x"}, "is not there")):
+        path.write_text(json.dumps({**manifest, "entries": [{**manifest["entries"][0], **change}]}))
+        with pytest.raises(Exception, match=said):
+            register(package)
+
+
 def test_an_engine_that_was_not_tested_is_refused(
     make: Callable[..., Made], unpack: Callable[[Made], Path], vllm: Path
 ) -> None:
