@@ -250,11 +250,16 @@ def ops_receipts(
     *, lock: Path, folder: Path | None, skip: list[str], all_runs: bool, allow_partly: bool, json: bool
 ) -> int:
     """`day0 ops receipts`: exit code 1 where a locked implementation did not run, or not everywhere."""
-    from day0.registry.export.gate import judge, newest_run, read_receipts
+    from day0.registry.export.gate import Reading, judge, newest_run, read_receipts
 
     talk = Talk(as_json=json)
     source = open_source(lock)
-    reading = read_receipts(_receipts_folder(source, folder), source.envelope.digest)
+    where = _receipts_folder(source, folder)
+    if folder is None and not where.exists():
+        # Nobody has written there yet, and that is the verdict; a folder that somebody names has to be there.
+        reading = Reading(processes=(), of_other_locks=0, unreadable=())
+    else:
+        reading = read_receipts(where, source.envelope.digest)
     processes = reading.processes if all_runs else newest_run(reading.processes)
     covered = judge(_expected(source, skip, reading), processes)
     failed = [one for one in covered if one.status == "inert" or (one.status == "partly" and not allow_partly)]

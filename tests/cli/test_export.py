@@ -53,11 +53,12 @@ def test_an_export_and_a_gate_without_receipts(export: Callable[..., Result], tm
         "identity": "day0::rms_norm@1 base:mine==1.0",
         "targets": ["RMSNorm", "hw_agnostic.RMSNorm"],
     }
-    (tmp_path / "receipts").mkdir()
+    assert not (tmp_path / "receipts").exists()
     gate = day0("ops", "receipts", facts["wheel"], "--json")
     assert gate.exit_code == 1
     said = json.loads(gate.stdout)
     assert [one["status"] for one in said["entries"]] == ["inert", "inert"]
+    assert day0("ops", "receipts", facts["wheel"], tmp_path / "mistyped").exit_code == 2
     shown = day0("ops", "receipts", facts["wheel"])
     assert "inert   day0::rms_norm@1 base:mine==1.0 (float32, float32)" in shown.output
     assert "2 of 2 locked implementations did not run everywhere that they should" in shown.output
@@ -90,6 +91,7 @@ def test_a_skipped_operator_is_said_and_not_expected(export: Callable[..., Resul
         (("ops", "receipts", "nowhere"), "there is no such lock"),
         (("ops", "receipts", "no.whl"), "this is no plugin of ours"),
         (("ops", "receipts", "zero.whl"), "this is no plugin of ours"),
+        (("ops", "receipts", "zero.whl", "none"), "this is no plugin of ours"),
     ],
 )
 def test_bad_input_is_a_message(
