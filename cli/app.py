@@ -77,7 +77,9 @@ def trace(
     trust_remote_code: Annotated[bool, typer.Option(help="Run Python code that comes with the checkpoint.")] = False,
     adapt: Annotated[
         list[str] | None,
-        typer.Option(help="Let modules call day0's operators: an adapter, or all; see docs/adapters.md.", metavar="NAME"),
+        typer.Option(
+            help="Let modules call day0's operators: an adapter, or all; see docs/adapters.md.", metavar="NAME"
+        ),
     ] = None,
     world_size: Annotated[
         int, typer.Option(min=1, help="Trace one rank of so many, cut by the model's own tensor-parallel plan.")
@@ -166,6 +168,7 @@ def register(
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; exit code 1 if the lock would change.")
     ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse ties that no traced call has reached yet.")] = False,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -185,6 +188,7 @@ def register(
         replace=replace or [],
         upgrade=upgrade or [],
         check=check,
+        strict=strict,
         force=force,
         json=json,
     )

@@ -79,6 +79,7 @@ def stage(
     replace: list[str] | None = None,
     upgrade: list[str] | None = None,
     check: bool = False,
+    strict: bool = False,
     allow_unverified: bool = False,
     locked: bool = False,
     frozen: bool = False,
@@ -97,6 +98,7 @@ def stage(
         fallback=fallback,
         replacements=replacements,
         replace=replace or [],
+        strict=strict,
     )
     if not plan.device:
         raise Day0Error(str(run), "no device was named yet", hint="add --device sim; see `day0 device list`")

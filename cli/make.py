@@ -28,6 +28,7 @@ from day0.records import CanaryReport, CaseResult, Inventory, Lock, NumericsRepo
 from day0.registry import lock as locking
 from day0.registry.dispatch import activate
 from day0.registry.evidence import unverified, verify
+from day0.registry.receipts import entries_to_run
 
 __all__ = ["make_canary", "make_inventory", "make_lock", "make_numerics", "make_trace", "record_evidence"]
 
@@ -169,6 +170,7 @@ def make_canary(session: Session) -> CanaryReport:
             evidence=evidence,
             prompt_tokens=plan.prompt_tokens,
             new_tokens=plan.new_tokens,
+            must_run=entries_to_run(lock, trace),
         )
         stages = run_stages(context, plan, progress=session.talk.progress)
     return CanaryReport(

@@ -122,6 +122,7 @@ def override_plan(
     fallback: str | None = None,
     replacements: bool | None = None,
     replace: Sequence[str] = (),
+    strict: bool = False,
 ) -> Playbook:
     """Let flags override what the plan says; what no flag names stays."""
     changes: dict[str, Any] = {}
@@ -134,6 +135,8 @@ def override_plan(
         changes["fallback"] = fallback
     if replacements is not None:
         changes["replacements"] = replacements
+    if strict:
+        changes["strict"] = True
     if replace:
         changes["replace"] = tuple(dict.fromkeys((*plan.register_.replace, *replace)))
     if load:

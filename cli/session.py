@@ -132,7 +132,8 @@ class Session:
         """The namespaces to search, most specific first."""
         from day0.registry.namespaces import load_parents, search_path
 
-        return search_path(self.plan.register_.namespace, load_parents())
+        files = tuple(Path(name) for name in self.plan.register_.load)
+        return search_path(self.plan.register_.namespace, load_parents(files))
 
     def hash_of(self, name: str) -> str:
         """Hash one named input of a stage. Names: see `cli/stages.py`."""
