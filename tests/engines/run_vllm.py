@@ -56,6 +56,8 @@ CLAIMS = Plant(
     "    class Claims(CpuPlatform):\n"
     "        def is_out_of_tree(self):\n"
     "            return True\n"
+    "        def __init__(self):\n"
+    "            print('planted: this platform claims to be out of tree', flush=True)\n"
     "    globals()[name] = Claims\n"
     "    return Claims\n",
     entry_points="[vllm.platform_plugins]\naa_planted = aa_planted:platform\n",
@@ -125,6 +127,7 @@ CASES = (
         arguments=("eager", "transformers"),
         env={"VLLM_USE_HW_AGNOSTIC": "1"},
         plant=Plant(source=ONE_REGISTRY),
+        says="Using hw-agnostic layer: RMSNorm",
         receipts=1,
         reported=BOTH,
     ),
@@ -134,6 +137,7 @@ CASES = (
         operators=LAYERS,
         arguments=("eager",),
         plant=CLAIMS,
+        says="planted: this platform claims to be out of tree",
         receipts=1,
         reported=BOTH,
     ),
