@@ -78,6 +78,15 @@ CASES = (
         operators=("day0::rms_norm", "day0::fused_add_rms_norm", "day0::gated_activation"),
         arguments=("compiled",),
     ),
+    Case(name="aten", title="an operator of torch", operators=("aten::silu",), arguments=("eager",)),
+    Case(
+        name="aten-compiled",
+        title="planted: an operator of torch under torch.compile, which makes its own code of it",
+        operators=("aten::silu",),
+        arguments=("compiled",),
+        receipts=1,
+        reported=("inert aten::silu@1 base:smoke==1.0", "compiled graphs do not"),
+    ),
     Case(
         name="fault-zero",
         title="fault: the activation returns zeros",
