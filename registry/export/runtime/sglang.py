@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from day0.registry.export.runtime.core import Bundle
+from day0.registry.export.runtime.core import BETWEEN, Bundle
 from day0.registry.export.runtime.spec import Target, TargetError, find_target
 
 __all__ = ["Plugin", "Port", "Thunk", "install"]
@@ -158,7 +158,7 @@ def _gate(plugin: Plugin, target: Target, before: Callable[..., bool], mine: Any
             return before(self, backend, *args, **kwargs)
         decided = _decide(plugin, target, self, args, kwargs)
         if not callable(decided):
-            plugin.bundle.book.declined(target.name, self._day0_site, decided)
+            plugin.bundle.note(self._day0_site, "", decided)
         return callable(decided)
 
     return backend_eligible
@@ -179,7 +179,7 @@ def _bind(plugin: Plugin, target: Target, layer: Any, site: str, reason: str) ->
     key = plugin.key if plugin.key is not None else importlib.import_module(_FUSED)._platform_key()
     layer._day0_own = layer._platform_method(key) or layer.forward_native
     layer._day0_not = reason
-    layer._day0_site = site if reason else plugin.bundle.bind(target.name, site)
+    layer._day0_site = f"{target.name}{BETWEEN}{site}" if reason else plugin.bundle.bind(target.name, site)
 
 
 def _taken(plugin: Plugin, layer: Any) -> tuple[bool, str]:
