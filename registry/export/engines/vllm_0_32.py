@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import multiprocessing
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -158,7 +159,7 @@ def _claim(bundle: Bundle, target: Target) -> None:
         base = find_target(target)
     except TargetError as error:
         if target.optional:
-            bundle.book.declined(target.name, "", str(error))
+            bundle.book.declined(target.name, "", str(error), meant=True)
             return
         raise
     registry, custom_op = _registry(target)
@@ -192,7 +193,7 @@ def _ported(bundle: Bundle, target: Target, base: Any) -> type:
             site = site_of_caller("prefix")
             reason = _not_served(bundle)
             if reason:
-                bundle.book.declined(target.name, site, reason)
+                bundle.book.declined(target.name, site, reason, meant=True)
                 return own
             self._day0_own = own
             self._day0_site = bundle.bind(target.name, site)
@@ -312,7 +313,7 @@ def _grouped_topk(
     return weight_NK.to(torch.float32), expert_NK.to(torch.int32)
 
 
-_PORTS = {
+_PORTS: dict[str, Callable[..., Any]] = {
     "RMSNorm": _rms_norm,
     "SiluAndMul": _silu_and_mul,
     "SiluAndMulWithClamp": _silu_and_mul_with_clamp,

@@ -1,7 +1,8 @@
 """Each process writes down which locked implementations ran in it, how often, where and on which shapes.
 
-Written at once on the first call, then at 2, 4, 8, … calls and when the process ends: engines kill their workers, and
-what was meant to be written at the end is lost. Standard library only.
+Written at once on the first call, then at 2, 4, 8, … calls, every other second in which there are calls, and when the
+process ends: engines kill their workers, and what was meant to be written at the end is lost. So the counts in a file
+are lower bounds. Standard library only.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from typing import Any
 __all__ = ["SCHEMA", "ReceiptBook"]
 
 SCHEMA = "day0.receipt/1"
+EVERY_SECONDS = 2.0
+"""So long a call may wait to be written, where another one follows."""
 MOST_SHAPES = 64
 """Of one implementation in one place; more are counted, not kept."""
 
@@ -30,9 +33,10 @@ class ReceiptBook:
         self.folder = folder
         self._guard = threading.RLock()
         self._calls: dict[tuple[str, str, str, str], dict[str, Any]] = {}
-        self._bound: dict[tuple[str, str], list[str]] = {}
-        self._declined: dict[tuple[str, str, str], int] = {}
-        self._head = {
+        self._bound: set[tuple[str, str]] = set()
+        self._declined: dict[tuple[str, str, str, bool], int] = {}
+        self._written = 0.0
+        self._head: dict[str, Any] = {
             "schema": SCHEMA,
             "lock": lock,
             "engine": engine,
@@ -53,22 +57,30 @@ class ReceiptBook:
     def _restart_in_child(self) -> None:
         # A forked worker has the numbers of its parent, and must not write into its parent's file.
         self._guard = threading.RLock()
-        self._calls, self._bound, self._declined = {}, {k: [] for k in ()}, {}
+        self._calls, self._bound, self._declined = {}, set(), {}
         self._restart()
 
-    def bound(self, target: str, site: str, operators: tuple[str, ...]) -> None:
-        """Write down that an instance of an engine's class will call these operators."""
+    def bound(self, target: str, site: str) -> None:
+        """Write down that an instance of a target will call the locked operators; one without a call is a finding."""
         with self._guard:
-            self._bound[(target, site)] = list(operators)
+            self._bound.add((target, site))
             self.write()
 
-    def declined(self, target: str, site: str, reason: str) -> None:
-        """Write down that the engine's own code ran, or will run, instead of a locked implementation."""
+    def declined(self, target: str, site: str, reason: str, *, meant: bool = False) -> None:
+        """Write down that the engine's own code ran, or will run, instead of a locked implementation.
+
+        `meant`: as it should be, such as for another model in the same process; else it is a hole in the coverage.
+        """
         with self._guard:
-            key = (target, site, reason)
+            key = (target, site, reason, meant)
             self._declined[key] = count = self._declined.get(key, 0) + 1
             if count & (count - 1) == 0:
                 self.write()
+
+    def knows(self, identity: str, dtypes: str, target: str, site: str, shapes: str) -> bool:
+        """Say whether these shapes were seen in this place before."""
+        mine = self._calls.get((identity, dtypes, target, site))
+        return mine is not None and (shapes in mine["shapes"] or len(mine["shapes"]) >= MOST_SHAPES)
 
     def ran(self, identity: str, dtypes: str, target: str, site: str, shapes: str, *, captured: bool) -> None:
         """Count one call of a locked implementation. `shapes` is one text for all tensors; no tensor is kept."""
@@ -84,7 +96,7 @@ class ReceiptBook:
                 mine["more_shapes"] += 1
             else:
                 mine["shapes"][shapes] = mine["shapes"].get(shapes, 0) + 1
-            if mine["count"] & (mine["count"] - 1) == 0:
+            if mine["count"] & (mine["count"] - 1) == 0 or time.monotonic() - self._written > EVERY_SECONDS:
                 self.write()
 
     def document(self) -> dict[str, Any]:
@@ -93,13 +105,10 @@ class ReceiptBook:
             return {
                 **self._head,
                 "written": time.time(),
-                "bound": [
-                    {"target": target, "site": site, "operators": operators}
-                    for (target, site), operators in sorted(self._bound.items())
-                ],
+                "bound": [{"target": target, "site": site} for target, site in sorted(self._bound)],
                 "declined": [
-                    {"target": target, "site": site, "reason": reason, "count": count}
-                    for (target, site, reason), count in sorted(self._declined.items())
+                    {"target": key[0], "site": key[1], "reason": key[2], "meant": key[3], "count": count}
+                    for key, count in sorted(self._declined.items())
                 ],
                 "calls": [
                     {"identity": key[0], "dtypes": key[1], "target": key[2], "site": key[3], **mine}
@@ -115,3 +124,4 @@ class ReceiptBook:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 json.dump(self.document(), file, indent=1)
             Path(name).replace(self._path)
+            self._written = time.monotonic()
