@@ -12,7 +12,7 @@ from pathlib import Path
 
 # Processes that SGLang spawns import this file again, and need the same.
 sys.path.insert(0, str(Path(__file__).parent))
-import sglang_prelude  # noqa: E402
+import sglang_prelude
 
 if not os.environ.get("SGLANG_PLATFORM"):
     sglang_prelude.stand_in_for_rotary()

@@ -133,20 +133,16 @@ def _forward(plugin: Plugin, target: Target) -> Callable[..., Any]:
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         decided = _decide(plugin, target, self, args, kwargs)
-        return decided() if callable(decided) else _own(plugin, self, decided, args, kwargs)
+        if callable(decided):
+            return decided()
+        if not self._day0_meant:
+            plugin.bundle.note(self._day0_site, "", decided)
+        return self._day0_own(*args, **kwargs)
 
     forward.__name__ = f"forward_{plugin.bundle.namespace}"
     forward.__qualname__ = f"{plugin.bundle.namespace}.{target.name}.forward"
     forward.day0_folder = str(plugin.bundle.folder)  # type: ignore[attr-defined]
     return forward
-
-
-def _own(plugin: Plugin, layer: Any, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if kwargs:
-        given = inspect.signature(layer._day0_own).bind(*args, **kwargs)
-        given.apply_defaults()
-        args = given.args
-    return plugin.bundle.own(layer, reason, *args)
 
 
 def _gate(plugin: Plugin, target: Target, before: Callable[..., bool], mine: Any) -> Callable[..., bool]:
@@ -157,7 +153,7 @@ def _gate(plugin: Plugin, target: Target, before: Callable[..., bool], mine: Any
         if backend is not mine:
             return before(self, backend, *args, **kwargs)
         decided = _decide(plugin, target, self, args, kwargs)
-        if not callable(decided):
+        if not callable(decided) and not self._day0_meant:
             plugin.bundle.note(self._day0_site, "", decided)
         return callable(decided)
 
@@ -167,19 +163,23 @@ def _gate(plugin: Plugin, target: Target, before: Callable[..., bool], mine: Any
 def _decide(plugin: Plugin, target: Target, layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Thunk | str:
     """Return what to run for a call, or why the engine's own has to run."""
     if "_day0_site" not in layer.__dict__:
-        _bind(plugin, target, layer, "", "built outside a model" if plugin.bundle.manifest["models"] else "")
+        _know(plugin, target, layer, "")
+        if plugin.bundle.manifest["models"]:
+            layer._day0_not = "built outside a model"
+        elif not layer._day0_not:
+            layer._day0_site = plugin.bundle.bind(target.name, "")
     return layer._day0_not or plugin.ports[target.name](plugin.bundle, layer, *args, **kwargs)
 
 
-def _bind(plugin: Plugin, target: Target, layer: Any, site: str, reason: str) -> None:
-    """Keep with an instance where it stands, whether it is ours, and what the engine would have run."""
+def _know(plugin: Plugin, target: Target, layer: Any, site: str) -> None:
+    """Keep with an instance where it stands, what the engine would have run, and why it cannot be ours."""
     base: Any = next(one for one, its in plugin.classes.items() if its is target)
-    if not reason and type(layer).forward_native is not base.forward_native:
-        reason = f"{type(layer).__name__} is a {base.__name__} with a forward_native of its own"
     key = plugin.key if plugin.key is not None else importlib.import_module(_FUSED)._platform_key()
+    own_forward = type(layer).forward_native is not base.forward_native
     layer._day0_own = layer._platform_method(key) or layer.forward_native
-    layer._day0_not = reason
-    layer._day0_site = f"{target.name}{BETWEEN}{site}" if reason else plugin.bundle.bind(target.name, site)
+    layer._day0_not = f"{type(layer).__name__} has a forward_native of its own" if own_forward else ""
+    layer._day0_meant = False
+    layer._day0_site = f"{target.name}{BETWEEN}{site}"
 
 
 def _taken(plugin: Plugin, layer: Any) -> tuple[bool, str]:
@@ -214,33 +214,43 @@ def _look_at(plugin: Plugin, model: Any, config: Any) -> None:
     foreign = "" if plugin.bundle.serves(kind, architectures) else f"the model is {kind} {' '.join(architectures)}"
     if foreign:
         plugin.foreign.append(foreign)
-    forced = importlib.import_module(_FUSED).get_fused_op_backend()
     for path, layer in model.named_modules():
         target = plugin.target_of(layer)
-        if target is None:
-            continue
-        _bind_loaded(plugin, target, layer, path, foreign)
-        if forced is not None and forced.value != "plugin":
-            reason = f"the backend '{forced.value}' is forced on every layer (SGLANG_FORCE_FUSED_OP_BACKEND)"
-            plugin.bundle.book.declined(target.name, path, reason)
+        if target is not None:
+            _bind(plugin, target, layer, path, foreign)
     for dotted in plugin.functions:
         _ask_function(plugin, dotted)
 
 
-def _bind_loaded(plugin: Plugin, target: Target, layer: Any, path: str, foreign: str) -> None:
-    """Bind a layer of a loaded model, and write down why it will not call us where it will not."""
-    _bind(plugin, target, layer, path, foreign)
-    if layer._day0_not:
-        plugin.bundle.book.declined(target.name, path, layer._day0_not)
+def _bind(plugin: Plugin, target: Target, layer: Any, path: str, foreign: str) -> None:
+    """Bind a layer of a loaded model, or write down why it will not call us."""
+    _know(plugin, target, layer, path)
+    if foreign:
+        layer._day0_not, layer._day0_meant = foreign, True
+        plugin.bundle.book.declined(target.name, path, foreign, meant=True)
         return
+    reason = layer._day0_not or _forced() or _not_taken(plugin, target, layer)
+    if reason:
+        plugin.bundle.book.declined(target.name, path, reason)
+    else:
+        layer._day0_site = plugin.bundle.bind(target.name, path)
+
+
+def _forced() -> str:
+    forced = importlib.import_module(_FUSED).get_fused_op_backend()
+    if forced is None or forced.value == "plugin":
+        return ""
+    return f"the backend '{forced.value}' is forced on every layer (SGLANG_FORCE_FUSED_OP_BACKEND)"
+
+
+def _not_taken(plugin: Plugin, target: Target, layer: Any) -> str:
     taken, why = _taken(plugin, layer)
     known = layer._oot_forward_registry.get(plugin.key, {})
     if not taken and plugin.key is not None and layer._forward_method is None and type(layer) not in known:
         # Its class was defined after the plugin ran, and the registry knows classes exactly.
         _route(plugin, target, type(layer))
         taken, why = _taken(plugin, layer)
-    if not taken:
-        plugin.bundle.book.declined(target.name, path, why)
+    return "" if taken else why
 
 
 def _replace(plugin: Plugin, target: Target, original: Callable[..., Any]) -> None:
@@ -257,8 +267,11 @@ def _replace(plugin: Plugin, target: Target, original: Callable[..., Any]) -> No
     def replaced(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs)
         given.apply_defaults()
-        foreign = " and ".join(plugin.foreign)
-        decided = foreign or plugin.ports[target.name](plugin.bundle, holder, *given.args)
+        if plugin.foreign:
+            # A function does not know which model calls it.
+            plugin.bundle.book.declined(target.name, "", plugin.foreign[0], meant=True)
+            return original(*args, **kwargs)
+        decided = plugin.ports[target.name](plugin.bundle, holder, *given.args)
         return decided() if callable(decided) else plugin.bundle.own(holder, decided, *given.args)
 
     replaced.day0_folder = str(plugin.bundle.folder)  # type: ignore[attr-defined]
