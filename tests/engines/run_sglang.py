@@ -222,11 +222,21 @@ class Bench:
         mine = self._kernels(kernels, folder)
         self.must(str(HERE / "lock.py"), str(run), str(mine), *operators)
         command = ["-m", "day0", "ops", "export", "--to", "sglang", str(run), str(dist), "--with", str(mine)]
-        command += ["--receipts", str(self.receipts), "--allow-unverified", "--python", str(self.engine)]
+        command += ["--receipts", str(self.receipts), "--allow-unverified", "--python", str(self._looking())]
         self.must(*command)
         wheel = next(dist.glob("*.whl"))
         _pip(self.engine, "--no-deps", "--target", str(folder / "site"), str(wheel))
         return folder / "site", wheel
+
+    def _looking(self) -> Path:
+        """Return an interpreter that has what sglang_prelude.py declares from its start, to look targets up with."""
+        script, start = self.work / "python", self.work / "start"
+        start.mkdir(exist_ok=True)
+        prelude = f"import sys\nsys.path.append({str(HERE)!r})\nimport sglang_prelude\n"
+        (start / "sitecustomize.py").write_text(prelude, encoding="utf-8")
+        script.write_text(f'#!/bin/sh\nPYTHONPATH="{start}" exec "{self.engine}" "$@"\n', encoding="utf-8")
+        script.chmod(0o755)
+        return script
 
     def _kernels(self, kind: str, folder: Path) -> Path:
         text = (HERE / "kernels.py").read_text(encoding="utf-8")
@@ -334,7 +344,10 @@ def main() -> int:
         parser.error(f"no case {', '.join(sorted(unknown))}; there are {', '.join(one.name for one in CASES)}")
     bench = Bench(asked.engine.absolute(), asked.work.absolute())
     if not (bench.work / "day0").is_dir():
-        _pip(bench.engine, "--no-deps", "--no-build-isolation", "--target", str(bench.work / "day0"), str(REPOSITORY))
+        # Built by this interpreter: a package of the engine's is called `kernels`, and so is a folder here.
+        bench.must("-m", "build", "--wheel", "--no-isolation", "-o", str(bench.work / "dist"), str(REPOSITORY))
+        wheel = next((bench.work / "dist").glob("*.whl"))
+        _pip(bench.engine, "--no-deps", "--target", str(bench.work / "day0"), str(wheel))
     if not bench.checkpoint.is_dir():
         print(bench.must(str(HERE / "checkpoint.py"), str(bench.checkpoint)).rstrip())
     expected = json.loads((bench.checkpoint / "baseline.json").read_text(encoding="utf-8"))["tokens"]

@@ -86,7 +86,7 @@ def register() -> None:
 
     Raises SystemExit with the reason: SGLang would log any other exception, and serve without the plugin.
     """
-    folder = Path(__file__).parent
+    folder, bundle = Path(__file__).parent, None
     try:
         base = importlib.import_module("sglang.kernels.fused_op").BaseFusedOp
         if str(folder) in getattr(base, "day0_folders", ()):
@@ -97,7 +97,10 @@ def register() -> None:
         bundle.override_aten()
         base.day0_folders = (*getattr(base, "day0_folders", ()), str(folder))
     except Exception as error:
-        raise SystemExit(f"{folder.name}: SGLang must not start: {type(error).__name__}: {error}") from error
+        reason = f"SGLang must not start: {type(error).__name__}: {error}"
+        for name in bundle.target_names() if bundle is not None else ():
+            bundle.book.declined(name, "", reason)
+        raise SystemExit(f"{folder.name}: {reason}") from error
 
 
 # What the engine's own method takes, as arguments of our operators: what to run, or why it is not ours. Shape

@@ -300,7 +300,8 @@ def _holders(function: Callable[..., Any]) -> list[str]:
         if module_name.startswith("sglang."):
             for name, value in list(vars(module).items()):
                 found += [f"{module_name}.{name}{its}" for its in _inside(value, function, module_name)]
-    return found
+    # The name that it was defined by stays its own where callers are meant to use another.
+    return [one for one in found if one != f"{function.__module__}.{function.__qualname__}"]
 
 
 def _inside(value: Any, function: Callable[..., Any], module_name: str) -> list[str]:
