@@ -106,12 +106,17 @@ def _without(names: dict[str, str], *left: str) -> dict[str, str]:
 
 def _carried(routes: tuple[Route, ...]) -> dict[Path, str]:
     """Return the files of the user's own that hold implementations in use, with their names in the package."""
-    paths = sorted({Path(route.implementation.origin) for route in routes if _own_file(route)})
+    paths = sorted({_file_of(route) for route in routes if _own_file(route)})
     for path in paths:
         if not path.is_file():
             raise Day0Error(str(path), "the file of an implementation is not there any more", hint="see --with")
     # Names of files need not be names of modules: they are loaded by path.
     return {path: f"with/{number}_{path.name}" for number, path in enumerate(paths)}
+
+
+def _file_of(route: Route) -> Path:
+    """Return the file of an implementation; its origin may end in the line."""
+    return Path(re.sub(r":[0-9]+$", "", route.implementation.origin))
 
 
 def _own_file(route: Route) -> bool:
@@ -174,8 +179,8 @@ def _entry(route: Route, payload: Payload, carried: Mapping[Path, str]) -> dict[
         "identity": str(entry.identity),
         "kind": entry.kind,
         "source_hash": entry.source_hash,
-        "origin": Path(entry.origin).name if Path(entry.origin).is_absolute() else entry.origin,
-        "file": carried.get(Path(route.implementation.origin)),
+        "origin": Path(entry.origin).name if _own_file(route) else entry.origin,
+        "file": carried.get(_file_of(route)),
         "targets": [target.name for target in route.targets] or ["aten"],
         "tested_shapes": sorted(shapes),
         "verified": entry.verified.report if entry.verified is not None else None,

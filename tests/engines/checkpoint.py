@@ -36,7 +36,8 @@ def main(folder: Path) -> None:
         dtype="float32",
         architectures=["LlamaForCausalLM"],
     )
-    model = LlamaForCausalLM(config).eval()
+    model = LlamaForCausalLM(config)
+    model.train(False)
     with torch.no_grad():
         for name, weight in model.named_parameters():
             # Norms of ones would hide a kernel that leaves the weight out.

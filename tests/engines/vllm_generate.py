@@ -9,7 +9,7 @@ from pathlib import Path
 
 def main(checkpoint: Path, out: Path, mode: str, implementation: str) -> None:
     """Write the greedy tokens of every prompt."""
-    from vllm import LLM, SamplingParams
+    from vllm import LLM, SamplingParams  # type: ignore[import-not-found]  # only where the engine is
 
     baseline = json.loads((checkpoint / "baseline.json").read_text(encoding="utf-8"))
     llm = LLM(

@@ -50,7 +50,7 @@ def _router(bundle: Bundle, operator: str, below: Callable[..., Any], signatures
             return below(*args, **kwargs)
         running.inside = True
         try:
-            return bundle.run(choice, f"{PLACE} @ {operator}", args, kwargs, tensors)
+            return bundle.run(choice, f"{PLACE} @ {operator}", args, kwargs, tensors, below)
         finally:
             running.inside = False
 

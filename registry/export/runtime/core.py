@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from day0.registry.export.runtime.aten import override
@@ -31,10 +32,11 @@ class Choice:
     identity: str
     dtypes: tuple[str, ...]
     run: Callable[..., Any]
-    fake: Callable[..., Any] | None
     devices: tuple[str, ...]
-    max_rank: int | None
-    multiple_of: dict[int, int]
+    admit: Callable[[tuple[Any, ...], dict[str, Any], str], str]
+    """From arguments and a device type to why the implementation does not take them, or nothing."""
+    contract: Any
+    """The operator of day0, with reference and fake; None for one of torch's."""
 
 
 @dataclass(kw_only=True)
@@ -51,6 +53,8 @@ class Bundle:
     overloads: dict[str, Any] = field(default_factory=dict)
     """The plugin's torch operators, by our names."""
     sites: dict[tuple[str, str], int] = field(default_factory=dict)
+    verdicts: dict[tuple[Any, ...], str] = field(default_factory=dict)
+    """By implementation, shapes and plain arguments: why it does not take such a call. Grows with new shapes only."""
     library: Any = None
     """Holds the definitions; torch forgets them when it goes."""
 
@@ -81,9 +85,10 @@ class Bundle:
         return f"{target}{BETWEEN}{own}"
 
     def refuse(self, operator: str, *tensors: Any) -> str:
-        """Return why no locked implementation takes these tensors, or nothing: not locked, dtypes, device, sizes.
+        """Return why no locked implementation takes these tensors, or nothing: not locked, dtypes, device.
 
-        It is traced under torch.compile: it reads dtypes, devices, ranks and last sizes only.
+        It is traced under torch.compile, so it reads nothing that could be dynamic. Sizes and plain arguments are
+        judged where the operator runs.
         """
         known = self.choices.get(operator)
         if known is None:
@@ -93,12 +98,6 @@ class Bundle:
             return f"{operator} is not locked for {' '.join([str(tensor.dtype) for tensor in tensors])}"
         if "*" not in one.devices and tensors[0].device.type not in one.devices:
             return f"{one.identity} runs on {' '.join(one.devices)}, not on {tensors[0].device.type}"
-        for place, tensor in enumerate(tensors):
-            if one.max_rank is not None and tensor.dim() > one.max_rank:
-                return f"{one.identity} takes up to {one.max_rank} dimensions, not {tensor.dim()}"
-            divisor = one.multiple_of.get(place, 1)
-            if divisor > 1 and tensor.shape[-1] % divisor != 0:
-                return f"{one.identity} takes multiples of {divisor} in tensor {place}, not {tensor.shape[-1]}"
         return ""
 
     def call(self, operator: str, place: str, *args: Any) -> Any:
@@ -119,16 +118,33 @@ class Bundle:
             if operator.startswith("aten::"):
                 override(self, operator, str(self.manifest["dispatch_key"]))
 
-    def run(self, choice: Choice, place: str, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Any]) -> Any:
-        """Run an implementation and count it; what it returns on shapes that are new is held against the contract.
+    def run(
+        self,
+        choice: Choice,
+        place: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        tensors: list[Any],
+        otherwise: Callable[..., Any],
+    ) -> Any:
+        """Run an implementation and count it; `otherwise` where its constraints refuse the call, which is counted too.
 
-        Raises BundleError for a result of another shape or dtype, or one that shares memory with an argument.
+        Raises BundleError for a result of another shape or dtype than the contract's, or one that shares memory with
+        an argument.
         """
-        result = choice.run(*args, **kwargs)
-        shapes = " ".join([str(list(tensor.shape)) for tensor in tensors])
         target, _, site = place.partition(BETWEEN)
-        known = self.book.knows(choice.identity, " ".join(choice.dtypes), target, site, shapes)
-        if not known and choice.fake is not None:
+        shapes = " ".join([str(list(tensor.shape)) for tensor in tensors])
+        plain = tuple([one for one in (*args, *kwargs.values()) if isinstance(one, (bool, int, float, str))])
+        key = (choice.identity, choice.dtypes, shapes, plain)
+        reason = self.verdicts.get(key)
+        new = reason is None
+        if reason is None:
+            reason = self.verdicts[key] = choice.admit(args, kwargs, tensors[0].device.type if tensors else "cpu")
+        if reason:
+            self.book.declined(target, site, f"{choice.identity} does not take the call: {reason}")
+            return otherwise(*args, **kwargs)
+        result = choice.run(*args, **kwargs)
+        if new and choice.contract is not None:
             _check_result(choice, result, args, tensors)
         self.book.ran(choice.identity, " ".join(choice.dtypes), target, site, shapes, captured=_capturing(tensors))
         return result
@@ -186,19 +202,32 @@ def _choices(folder: Path, manifest: dict[str, Any]) -> dict[str, dict[tuple[Any
                 f"the source of {entry['identity']} is not what was locked: {entry['source_hash'][:19]} then, "
                 f"{one.source_hash[:19]} in {one.origin} now"
             )
-        contract = operators.get(entry["operator"])
         made = Choice(
             operator=entry["operator"],
             identity=entry["identity"],
             dtypes=tuple(entry["dtypes"]),
             run=one.run,
-            fake=contract.fake if contract is not None else None,
             devices=tuple(one.devices),
-            max_rank=one.constraints.max_rank,
-            multiple_of=dict(one.constraints.multiple_of),
+            admit=_admit(one, entry["operator"]),
+            contract=None if entry["operator"].startswith("aten::") else operators[entry["operator"]],
         )
         choices.setdefault(entry["operator"], {})[tuple(dtype_of(name) for name in entry["dtypes"])] = made
     return choices
+
+
+def _admit(one: Any, operator: str) -> Callable[[tuple[Any, ...], dict[str, Any], str], str]:
+    """Return what judges a call by the same rules that chose the implementation when locking."""
+    judge = importlib.import_module("day0.registry.resolve").judge
+    describe = importlib.import_module("day0.reference_ops.signatures").describe
+
+    def admit(args: tuple[Any, ...], kwargs: dict[str, Any], device: str) -> str:
+        if one.kind == "reference":
+            return ""
+        # Of a profile only the device's type is read, but for references, which need the whole of it.
+        decision = judge(one, describe(operator, args, kwargs), SimpleNamespace(torch_device=device))
+        return "" if decision.accepted else str(decision.reason)
+
+    return admit
 
 
 def _define(bundle: Bundle, torch: Any) -> None:
@@ -231,7 +260,7 @@ def _body(bundle: Bundle, operator: str) -> Callable[..., Any]:
         choice = bundle.choices[operator].get(tuple([one.dtype for one in tensors]))
         if choice is None:
             raise BundleError(f"{operator} is not locked for {' '.join(str(one.dtype) for one in tensors)}")
-        return bundle.run(choice, site, args, {}, tensors)
+        return bundle.run(choice, site, args, {}, tensors, choice.contract.reference)
 
     return body
 
@@ -241,7 +270,7 @@ def _fake(fake: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _check_result(choice: Choice, result: Any, args: tuple[Any, ...], tensors: list[Any]) -> None:
-    want, have = _flat(choice.fake(*args) if choice.fake is not None else result), _flat(result)
+    want, have = _flat(choice.contract.fake(*args)), _flat(result)
     said = [f"{one.dtype} {list(one.shape)}" for one in want]
     got = [f"{one.dtype} {list(one.shape)}" if hasattr(one, "dtype") else type(one).__name__ for one in have]
     if said != got:

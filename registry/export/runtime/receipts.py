@@ -77,11 +77,6 @@ class ReceiptBook:
             if count & (count - 1) == 0:
                 self.write()
 
-    def knows(self, identity: str, dtypes: str, target: str, site: str, shapes: str) -> bool:
-        """Say whether these shapes were seen in this place before."""
-        mine = self._calls.get((identity, dtypes, target, site))
-        return mine is not None and (shapes in mine["shapes"] or len(mine["shapes"]) >= MOST_SHAPES)
-
     def ran(self, identity: str, dtypes: str, target: str, site: str, shapes: str, *, captured: bool) -> None:
         """Count one call of a locked implementation. `shapes` is one text for all tensors; no tensor is kept."""
         key = (identity, dtypes, target, site)
