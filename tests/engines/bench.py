@@ -11,7 +11,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 HERE = Path(__file__).parent.resolve()
 REPOSITORY = HERE.parents[1]
@@ -69,6 +69,10 @@ class Bench:
         self.checkpoint, self.receipts, self.logs = work / "checkpoint", work / "receipts", work / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
         self.expected: list[list[int]] = []
+        self.looking = self.python
+        """What looks targets up; an engine may need more than its interpreter to be imported."""
+        self.more_kernels = ""
+        """Text behind that of kernels.py."""
 
     def prepare(self) -> None:
         """Build day0 and install it beside the engine, in a folder of its own; make checkpoint and baseline."""
@@ -112,10 +116,10 @@ class Bench:
         run, dist, kernels = folder / "run", folder / "dist", folder / "kernels.py"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        kernels.write_text(_faulty(case.kernels), encoding="utf-8")
+        kernels.write_text(_faulty(case.kernels) + self.more_kernels, encoding="utf-8")
         self.must(str(HERE / "lock.py"), str(run), str(kernels), *case.operators)
         command = ["-m", "day0", "ops", "export", "--to", self.engine, str(run), str(dist), "--with", str(kernels)]
-        command += ["--receipts", str(self.receipts), "--allow-unverified", "--python", str(self.python)]
+        command += ["--receipts", str(self.receipts), "--allow-unverified", "--python", str(self.looking)]
         self.must(*command, *case.export)
         wheel = next(dist.glob("*.whl"))
         self.pip("--no-deps", "--target", str(folder / "site"), str(wheel))
@@ -152,7 +156,7 @@ class Bench:
         seconds = time.monotonic() - began
         gate = self.ours("-m", "day0", "ops", "receipts", str(wheel))
         said = log.read_text(encoding="utf-8", errors="replace")
-        tokens = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else None
+        tokens = self.tokens(case, json.loads(out.read_text(encoding="utf-8"))) if out.is_file() else None
         wrong = self._judge(case, code, said, tokens, gate)
         same = (
             "no tokens" if tokens is None else "tokens as transformers" if tokens == self.expected else "other tokens"
@@ -166,6 +170,10 @@ class Bench:
             print(f"     not so: {line}")
         sys.stdout.flush()
         return wrong
+
+    def tokens(self, case: Case, wrote: Any) -> list[list[int]]:
+        """Return the tokens in what a run wrote."""
+        return list(wrote)
 
     def _judge(
         self,

@@ -504,10 +504,23 @@ def test_norms_take_the_fused_operator_or_an_addition_before_the_other(tmp_path:
         {"fp32_residual": True},
         {"override_orig_dtype": torch.float16},
         {"x_pad_to_multiple": 4},
-        {"_quant_linear": object()},
     ],
 )
 def test_norms_that_are_more_than_the_operator_are_left_alone(tmp_path: Path, more: dict[str, Any]) -> None:
     port: Any = adapter._PORTS["RMSNorm"]
     assert isinstance(port(Bundle(folder=tmp_path), _norm(**more), X), str)
     assert isinstance(port(Bundle(folder=tmp_path), _norm(), X, X, X), str)
+
+
+def test_a_norm_before_a_projection_is_ours_unless_it_has_to_quantise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    norms = types.ModuleType("sglang.srt.layers.layernorm")
+    norms._fp8_static_input_scale = lambda linear: linear.scale  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, norms.__name__, norms)
+    port: Any = adapter._PORTS["RMSNorm"]
+    plain, fp8 = SimpleNamespace(scale=None), SimpleNamespace(scale=1.0)
+    bundle = Bundle(folder=tmp_path)
+    assert callable(port(bundle, _norm(_quant_linear=plain), X))
+    assert isinstance(port(bundle, _norm(_quant_linear=fp8), X), str)
+    assert isinstance(port(bundle, _norm(_quant_linear=plain), X, None, None, fp8), str)

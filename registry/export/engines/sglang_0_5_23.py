@@ -119,7 +119,7 @@ def _rms_norm(
         return "a variance over part of the features, or no weight"
     if layer.fp32_residual or layer.override_orig_dtype is not None or getattr(layer, "x_pad_to_multiple", 0):
         return "a residual or a result in another dtype, or padded"
-    if post_residual_addition is not None or quant_linear is not None or layer._quant_linear is not None:
+    if post_residual_addition is not None or _quantises(layer, quant_linear):
         return "a second addition, or a quantised result"
     weight, eps, first = layer.weight.data, layer.variance_epsilon, layer.cast_x_before_out_mul
     call, site = bundle.call, layer._day0_site
@@ -136,6 +136,17 @@ def _rms_norm(
         return call("day0::rms_norm", site, total, weight, eps, first), total
 
     return refused or in_two
+
+
+def _quantises(layer: Any, linear: Any) -> bool:
+    """Say whether a norm has to return the quantised input of the projection behind it: SGLang asks on accelerators."""
+    if linear is None and layer._quant_linear is None:
+        return False
+    if linear is not None or "_day0_quantises" not in layer.__dict__:
+        norms = importlib.import_module("sglang.srt.layers.layernorm")
+        scale = norms._fp8_static_input_scale(layer._quant_linear if linear is None else linear)
+        layer.__dict__["_day0_quantises"] = scale is not None
+    return bool(layer.__dict__["_day0_quantises"])
 
 
 def _gated(bundle: Bundle, layer: Any, x: Any, *attributes: Any) -> Thunk | str:
