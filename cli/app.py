@@ -19,9 +19,12 @@ from day0.cli.options import (
     Device,
     Fallback,
     Force,
+    Frozen,
     Json,
+    Locked,
     Namespace,
     Plant,
+    Replace,
     Replacements,
     Run,
     Set,
@@ -72,6 +75,10 @@ def trace(
         list[str] | None, typer.Option(help="Phase as NAME=TOKENS or NAME=TOKENS@CONTEXT.", metavar="PHASE")
     ] = None,
     trust_remote_code: Annotated[bool, typer.Option(help="Run Python code that comes with the checkpoint.")] = False,
+    adapt: Annotated[
+        list[str] | None,
+        typer.Option(help="Let modules call day0's operators: an adapter, or all; see docs/adapters.md.", metavar="NAME"),
+    ] = None,
     world_size: Annotated[
         int, typer.Option(min=1, help="Trace one rank of so many, cut by the model's own tensor-parallel plan.")
     ] = 1,
@@ -94,6 +101,8 @@ def trace(
     A checkpoint with its own weights: day0 trace hf:path/to/folder --mode real --run runs/mine
 
     A model of your own: day0 trace py:my_models.py:make_block --set dim=128 --run runs/block
+
+    Norms as one operator each: day0 trace hf:llama --adapt rms_norm --run runs/llama
     """
     call(
         "trace",
@@ -106,6 +115,7 @@ def trace(
         batch=batch,
         phases=phase or [],
         trust_remote_code=trust_remote_code,
+        adapt=adapt or [],
         world_size=world_size,
         level=level,
         shapes=shapes or [],
@@ -148,6 +158,14 @@ def register(
     namespace: Namespace = None,
     fallback: Fallback = None,
     replacements: Replacements = None,
+    replace: Replace = None,
+    upgrade: Annotated[
+        list[str] | None,
+        typer.Option("--upgrade", help="Choose anew for this operator only.", metavar="OPERATOR"),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit code 1 if the lock would change.")
+    ] = False,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -164,24 +182,36 @@ def register(
         namespace=namespace,
         fallback=fallback,
         replacements=replacements,
+        replace=replace or [],
+        upgrade=upgrade or [],
+        check=check,
         force=force,
         json=json,
     )
 
 
 @app.command()
-def check(run: Run = DEFAULT_RUN, plant: Plant = None, force: Force = False, json: Json = False) -> None:
+def check(
+    run: Run = DEFAULT_RUN,
+    locked: Locked = False,
+    frozen: Frozen = False,
+    plant: Plant = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
     """Check the numerics of every traced signature on the device.
 
     Example: day0 check --run runs/v32
     """
-    call("stage", name="check", run=run, plant=plant or [], force=force, json=json)
+    call("stage", name="check", run=run, locked=locked, frozen=frozen, plant=plant or [], force=force, json=json)
 
 
 @app.command()
 def canary(
     run: Run = DEFAULT_RUN,
     allow_unverified: AllowUnverified = False,
+    locked: Locked = False,
+    frozen: Frozen = False,
     plant: Plant = None,
     force: Force = False,
     json: Json = False,
@@ -190,7 +220,17 @@ def canary(
 
     Example: day0 canary --run runs/v32
     """
-    call("stage", name="canary", run=run, allow_unverified=allow_unverified, plant=plant or [], force=force, json=json)
+    call(
+        "stage",
+        name="canary",
+        run=run,
+        allow_unverified=allow_unverified,
+        locked=locked,
+        frozen=frozen,
+        plant=plant or [],
+        force=force,
+        json=json,
+    )
 
 
 @app.command("run")
@@ -200,7 +240,10 @@ def run_(
     device: Device = None,
     with_: With = None,
     replacements: Replacements = None,
+    replace: Replace = None,
     allow_unverified: AllowUnverified = False,
+    locked: Locked = False,
+    frozen: Frozen = False,
     plant: Plant = None,
     force: Force = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run and why, and end.")] = False,
@@ -217,7 +260,10 @@ def run_(
         device=device,
         load=with_ or [],
         replacements=replacements,
+        replace=replace or [],
         allow_unverified=allow_unverified,
+        locked=locked,
+        frozen=frozen,
         plant=plant or [],
         force=force,
         dry_run=dry_run,

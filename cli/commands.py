@@ -7,6 +7,8 @@ import pkgutil
 from pathlib import Path
 
 from day0.cli import show, show_trace
+from day0.cli.check_lock import check_lock
+from day0.cli.held_lock import lock_mode
 from day0.cli.plans import override_plan, playbook_path, trace_plan
 from day0.cli.report import write_report
 from day0.cli.rundir import FILES, RunFolder
@@ -34,6 +36,7 @@ def trace(
     trust_remote_code: bool,
     force: bool,
     json: bool,
+    adapt: list[str] | None = None,
     world_size: int = 1,
     level: str = "both",
     shapes: list[str] | None = None,
@@ -52,6 +55,7 @@ def trace(
         trust_remote_code=trust_remote_code,
         name=run.name or "run",
         world_size=world_size,
+        adapt=adapt or [],
     )
     before = folder.read_plan()
     _refuse_other_model(folder, before, asked, force=force)
@@ -72,7 +76,12 @@ def stage(
     namespace: str | None = None,
     fallback: str | None = None,
     replacements: bool | None = None,
+    replace: list[str] | None = None,
+    upgrade: list[str] | None = None,
+    check: bool = False,
     allow_unverified: bool = False,
+    locked: bool = False,
+    frozen: bool = False,
     plant: list[str] | None = None,
 ) -> int:
     """One of the stages after trace, on a run folder. Faults are planted in this stage alone."""
@@ -81,7 +90,13 @@ def stage(
     if before is None:
         raise Day0Error(str(run), "there is no trace yet", hint=f"begin with `day0 trace MODEL --run {run}`")
     plan = override_plan(
-        before, device=device, load=load or [], namespace=namespace, fallback=fallback, replacements=replacements
+        before,
+        device=device,
+        load=load or [],
+        namespace=namespace,
+        fallback=fallback,
+        replacements=replacements,
+        replace=replace or [],
     )
     if not plan.device:
         raise Day0Error(str(run), "no device was named yet", hint="add --device sim; see `day0 device list`")
@@ -89,12 +104,16 @@ def stage(
         plan=plan,
         folder=folder,
         talk=talk,
-        force=force,
+        force=force or bool(upgrade),
         allow_unverified=allow_unverified,
         plants=tuple(plant or ()),
         planted_stages=(name,),
+        lock_mode=lock_mode(locked=locked, frozen=frozen),
+        upgrade=tuple(upgrade or ()),
     )
     session.refuse_bad_plants()
+    if check:
+        return check_lock(session, json=json)
     return _single(next(one for one in STAGES if one.name == name), session, json=json)
 
 
@@ -124,7 +143,10 @@ def run(
     device: str | None,
     load: list[Path],
     replacements: bool | None,
+    replace: list[str],
     allow_unverified: bool,
+    locked: bool,
+    frozen: bool,
     force: bool,
     dry_run: bool,
     json: bool,
@@ -134,11 +156,17 @@ def run(
     talk = Talk(as_json=json)
     path = playbook_path(playbook)
     asked = validate_yaml(Playbook, read_yaml(path))
-    plan = override_plan(asked, device=device, load=load, replacements=replacements)
+    plan = override_plan(asked, device=device, load=load, replacements=replacements, replace=replace)
     folder = RunFolder(run or Path("runs") / plan.name)
     _refuse_other_model(folder, folder.read_plan(), plan, force=force)
     session = Session(
-        plan=plan, folder=folder, talk=talk, force=force, allow_unverified=allow_unverified, plants=tuple(plant)
+        plan=plan,
+        folder=folder,
+        talk=talk,
+        force=force,
+        allow_unverified=allow_unverified,
+        plants=tuple(plant),
+        lock_mode=lock_mode(locked=locked, frozen=frozen),
     )
     session.refuse_bad_plants()
     show.title(talk, plan, path, folder)

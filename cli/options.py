@@ -16,9 +16,12 @@ __all__ = [
     "Device",
     "Fallback",
     "Force",
+    "Frozen",
     "Json",
+    "Locked",
     "Namespace",
     "Plant",
+    "Replace",
     "Replacements",
     "Run",
     "Set",
@@ -40,6 +43,12 @@ Replacements = Annotated[
     bool | None,
     typer.Option("--replacements/--no-replacements", help="Without them every gap stays open: shows what is lacking."),
 ]
+Replace = Annotated[
+    list[str] | None,
+    typer.Option("--replace", help="Replace this operator though the device has it.", metavar="OPERATOR"),
+]
+Locked = Annotated[bool, typer.Option("--locked", help="Fail if the lock would change.")]
+Frozen = Annotated[bool, typer.Option("--frozen", help="Take the lock as it is, without choosing anew.")]
 AllowUnverified = Annotated[
     bool, typer.Option("--allow-unverified", help="Enter with a lock whose numerics did not pass; is recorded.")
 ]

@@ -39,6 +39,8 @@ class Freshness:
 
     fresh: bool
     reason: str
+    held: bool = False
+    """Kept because the user said so, whatever became of its inputs."""
 
 
 class RunFolder:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from day0 import __version__
 from day0.cli.rundir import RunFolder
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from day0.implementation import Implementation
     from day0.models.spec import ModelSpec
 
-__all__ = ["PLANTED_STAGES", "Session", "environment"]
+__all__ = ["PLANTED_STAGES", "LockMode", "Session", "environment"]
+
+LockMode = Literal["update", "locked", "frozen"]
 
 PLANTED_STAGES = ("check", "canary")
 """Stages that run on the device, where faults can be planted."""
@@ -56,6 +58,10 @@ class Session:
     """Faults to plant on the simulated device."""
     planted_stages: tuple[str, ...] = PLANTED_STAGES
     """In which stages."""
+    lock_mode: LockMode = "update"
+    """`locked`: fail if the lock would change. `frozen`: take it unseen."""
+    upgrade: tuple[str, ...] = ()
+    """Choose anew for these operators only."""
 
     def plants_in(self, stage: str) -> tuple[str, ...]:
         """Return the faults that are planted in a stage; there they are inputs like any other."""
@@ -105,6 +111,14 @@ class Session:
         from day0.devices.open import open_torch_device
 
         return open_torch_device(self.profile)
+
+    def measured_with(self, stage: str) -> dict[str, str]:
+        """Return what a measurement on the device depends on beyond the sources: torch, the card, planted faults."""
+        from day0.devices.open import device_title
+
+        facts = {"torch": self.environment["torch"], "device": device_title(self.device)}
+        planted = ", ".join(self.plants_in(stage))
+        return {**facts, "planted": planted} if planted else facts
 
     @cached_property
     def implementations(self) -> tuple[Implementation, ...]:

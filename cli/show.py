@@ -50,6 +50,8 @@ def outcome(talk: Talk, number: int, one: Outcome) -> None:
     lines += [f"[red]✗[/red] {_safe(problem)}" for problem in one.problems[:PROBLEMS]]
     if len(one.problems) > PROBLEMS:
         lines.append(f"and {len(one.problems) - PROBLEMS} more in the record")
+    if isinstance(one.record, Trace) and one.record.model.adapted:
+        lines.append(f"adapted: {_safe('; '.join(f'{key} {text}' for key, text in one.record.model.adapted.items()))}")
     if isinstance(one.record, CanaryReport):
         lines += [_canary_line(stage) for stage in one.record.stages]
     _line(talk, number, one.stage, word, "\n".join(lines))

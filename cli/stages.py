@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from day0.cli.held_lock import hold_lock
 from day0.cli.rundir import Freshness
 from day0.cli.session import Session
 from day0.cli.talk import stopwatch
@@ -32,6 +33,8 @@ class Stage:
     depends: tuple[str, ...]
     make: str
     verdict: str
+    after: str = ""
+    """What is done once the record is there, made now or before; it changes nothing where it was done already."""
 
 
 STAGES: tuple[Stage, ...] = (
@@ -66,6 +69,7 @@ STAGES: tuple[Stage, ...] = (
         depends=("device", "cases", "versions"),
         make="day0.cli.make:make_numerics",
         verdict="day0.cli.verdicts:of_numerics",
+        after="day0.cli.make:record_evidence",
     ),
     Stage(
         name="canary",
@@ -109,12 +113,14 @@ def perform(stage: Stage, session: Session, *, force: bool = False) -> Outcome:
     """Bring one stage up to date: read it if it is fresh, else make it and write it."""
     inputs = inputs_of(stage, session)
     fresh = session.folder.freshness(stage.record, inputs)
+    if stage.record is Lock and session.lock_mode != "update":
+        fresh = hold_lock(session, fresh)
     verdict = _call(stage.verdict)
     with stopwatch() as seconds:
         record: Record | None = session.folder.need(stage.record).record if fresh.fresh else None
         if record is not None and force:
             record, fresh = None, Freshness(fresh=False, reason="--force")
-        if record is not None and not verdict(record)[0]:
+        if record is not None and not verdict(record)[0] and not (stage.record is Lock and fresh.held):
             # What failed may have been repaired outside of anything that is hashed: a driver, a full disk.
             record, fresh = None, Freshness(fresh=False, reason="it failed the last time")
         if record is None:
@@ -123,6 +129,8 @@ def perform(stage: Stage, session: Session, *, force: bool = False) -> Outcome:
             with session.planting(stage.name) as plantings:
                 record = _call(stage.make)(session)
             session.folder.write(record, inputs=inputs, environment={**session.environment, **_planted(plantings)})
+        if stage.after:
+            _call(stage.after)(session)
     passed, summary, problems = verdict(record)
     planted = session.folder.need(stage.record).environment.get("planted")
     summary = f"{summary}; planted: {planted}" if planted else summary

@@ -13,7 +13,12 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from day0.cli.failures import clean
 
-__all__ = ["Talk", "stopwatch"]
+__all__ = ["Talk", "safe", "stopwatch"]
+
+
+def safe(text: object) -> str:
+    """Return text from outside so that the terminal shows it and obeys nothing in it."""
+    return escape(clean(str(text)))
 
 
 class _Console(Console):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
@@ -41,30 +41,45 @@ class Envelope(Generic[R]):
     environment: dict[str, str]
     made_by: str
     digest: str
-    """Hash of the body, which later stages record as their input."""
+    """Hash of what the record says, which later stages record as their input."""
+
+
+BESIDE_THE_CHOICE: dict[type[Record], dict[str, tuple[str, ...]]] = {
+    Lock: {"entries": ("verified", "decisions", "origin"), "gaps": ("decisions",)},
+}
+"""Fields of a record's lists that explain it or speak of it, but are not what it says."""
 
 
 def body_hash(record: Record) -> str:
-    """Hash what a record says, without when and where it was made."""
-    return hash_json(_plain(record))
+    """Hash what a record says: without when and where it was made, for a lock without how it came to its choices.
+
+    So a lock stays the same lock when a check has verified it, or when a kernel that nobody chose was added.
+    """
+    plain = _plain(record)
+    for name, fields in BESIDE_THE_CHOICE.get(type(record), {}).items():
+        for item in plain[name]:
+            for field in fields:
+                item.pop(field, None)
+    return hash_json(plain)
 
 
-def _plain(record: Record) -> object:
+def _plain(record: Record) -> dict[str, Any]:
     # Through text: only there pydantic writes infinity and NaN as strings, which JSON has no numbers for.
-    plain: object = json.loads(record.model_dump_json())
+    plain: dict[str, Any] = json.loads(record.model_dump_json())
     return plain
 
 
 def encode(record: Record, *, inputs: dict[str, str], environment: dict[str, str]) -> str:
     """Return the text of the file: stable, sorted where order has no meaning, ending in a newline."""
     name, version = SCHEMAS[type(record)]
+    plain = _plain(record)
     document = {
         "schema": f"{name}/{version}",
         "made_by": f"day0 {__version__}",
         "environment": dict(sorted(environment.items())),
         "inputs": dict(sorted(inputs.items())),
-        "sha256": body_hash(record),
-        "body": _plain(record),
+        "sha256": hash_json(plain),
+        "body": plain,
     }
     return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 

@@ -53,6 +53,8 @@ class Implementation:
     """Lower is preferred within one namespace."""
     origin: str = ""
     """`file:line` or distribution and version; filled in by the loader."""
+    distribution: str = ""
+    """The installed package that brought it, as `name==version`; filled in by the loader."""
     source_hash: str = ""
     """SHA-256 of the file that holds it; filled in by the loader."""
 

@@ -9,7 +9,7 @@ import torch
 from day0.devices.profile import DeviceProfile
 from day0.errors import USER_ERRORS, Day0Error
 
-__all__ = ["device_counts", "memory_allocated", "open_torch_device", "synchronize"]
+__all__ = ["device_counts", "device_title", "memory_allocated", "open_torch_device", "synchronize"]
 
 
 def open_torch_device(profile: DeviceProfile) -> torch.device:
@@ -66,6 +66,12 @@ def memory_allocated(device: torch.device) -> int:
     module = getattr(torch, device.type, None)
     count = getattr(module, "memory_allocated", None)
     return int(count()) if count is not None else 0
+
+
+def device_title(device: torch.device) -> str:
+    """Return what the device calls itself, such as a card's name; its torch type where it has no name."""
+    ask = getattr(getattr(torch, device.type, None), "get_device_name", None)
+    return str(ask(device)) if ask is not None else device.type
 
 
 def device_counts(device: torch.device) -> dict[str, float]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from day0.devices.profile import DeviceProfile
+from day0.errors import Day0Error, near_names
 from day0.implementation import Implementation
 from day0.playbook import RegisterPlan
 from day0.records import GAP_VERDICTS, Decision, Gap, Inventory, InventoryEntry, Lock, LockEntry, Signature, Trace
 from day0.registry.fallback import cpu_fallback, refuse_fallback
 from day0.registry.resolve import candidates_for, choose
 
-__all__ = ["make_lock", "without_fallbacks"]
+__all__ = ["make_lock", "refuse_unknown_replacements", "upgrade", "without_fallbacks"]
 
 Group = tuple[str, tuple[str, ...]]
 
@@ -26,18 +27,20 @@ def make_lock(
 ) -> Lock:
     """Choose an implementation for every gap, and for composites that wait for the host where a better one exists.
 
-    Calls of one operator with the same dtypes share one entry. A gap that nothing closes is kept as a gap.
-    Raises Day0Error on a tie between two implementations.
+    Calls of one operator with the same dtypes share one entry. A gap that nothing closes is kept as a gap, and so is
+    an operator that the plan asks to replace and that nothing replaces.
+    Raises Day0Error on a tie between two implementations, and for an operator to replace that the model never calls.
     """
     known = without_fallbacks(implementations, plan)
+    refuse_unknown_replacements(inventory, plan)
     signatures = {entry.id: entry.signature for entry in trace.entries}
     entries, gaps = [], []
-    for group, members in sorted(_groups(inventory).items()):
+    for group, members in sorted(_groups(inventory, plan).items()):
         calls = [signatures[member.id] for member in members]
         chosen, decisions = _choose(group[0], calls, members, known, profile, plan, namespaces)
         if chosen is not None:
             entries.append(_lock_entry(group, members, chosen, decisions))
-        elif any(member.is_gap for member in members):
+        elif any(member.is_gap for member in members) or _asked_for(group[0], plan):
             gaps.append(_gap(group, members, decisions))
     return Lock(
         device=inventory.device,
@@ -55,10 +58,61 @@ def without_fallbacks(implementations: Iterable[Implementation], plan: RegisterP
     return tuple(one for one in implementations if plan.fallback != "none" or one.kind != "reference")
 
 
-def _groups(inventory: Inventory) -> dict[Group, list[InventoryEntry]]:
+def upgrade(before: Lock, after: Lock, operators: Sequence[str]) -> Lock:
+    """Take the choices for some operators from a new lock and keep all others as they were.
+
+    Raises Day0Error for an operator that neither lock names, and where the two are for different devices or models.
+    """
+    if (before.device, before.model) != (after.device, after.model):
+        what = "the lock is for another device or model, so no part of it can be kept"
+        raise Day0Error("--upgrade", what, hint="leave --upgrade away")
+    locks = (before, after)
+    names = {row.operator for lock in locks for row in lock.entries} | {
+        gap.operator for lock in locks for gap in lock.gaps
+    }
+    for operator in operators:
+        if not any(_names(operator, name) for name in names):
+            hint = near_names(operator, tuple(sorted(names))) or "the lock's operators: " + ", ".join(sorted(names))
+            raise Day0Error(f"--upgrade {operator}", "neither the lock nor what was chosen now has it", hint=hint)
+
+    def new(name: str) -> bool:
+        return any(_names(operator, name) for operator in operators)
+
+    entries = [row for row in before.entries if not new(row.operator)] + [
+        row for row in after.entries if new(row.operator)
+    ]
+    gaps = [row for row in before.gaps if not new(row.operator)] + [row for row in after.gaps if new(row.operator)]
+    return after.model_copy(
+        update={
+            "entries": tuple(sorted(entries, key=lambda row: (row.operator, row.dtypes))),
+            "gaps": tuple(sorted(gaps, key=lambda row: (row.operator, row.dtypes))),
+        }
+    )
+
+
+def refuse_unknown_replacements(inventory: Inventory, plan: RegisterPlan) -> None:
+    """Raise Day0Error for an operator that the plan asks to replace and that the model never calls."""
+    called = tuple(sorted({entry.op for entry in inventory.entries}))
+    for asked in plan.replace:
+        if not any(_names(asked, op) for op in called):
+            hint = near_names(asked, called) or "the operators that the model calls: `day0 inventory`"
+            raise Day0Error(f"register.replace: {asked}", "the model never calls this operator", hint=hint)
+
+
+def _names(asked: str, op: str) -> bool:
+    """Say whether a name means an operator: itself, or all overloads of it."""
+    return asked in (op, op.partition(".")[0])
+
+
+def _asked_for(op: str, plan: RegisterPlan) -> bool:
+    return any(_names(asked, op) for asked in plan.replace)
+
+
+def _groups(inventory: Inventory, plan: RegisterPlan) -> dict[Group, list[InventoryEntry]]:
     groups: dict[Group, list[InventoryEntry]] = {}
     for entry in inventory.entries:
-        if entry.device_verdict in GAP_VERDICTS or entry.device_verdict == "decomposes_with_sync":
+        waits = entry.device_verdict in GAP_VERDICTS or entry.device_verdict == "decomposes_with_sync"
+        if waits or _asked_for(entry.op, plan):
             groups.setdefault((entry.op, entry.dtypes), []).append(entry)
     return groups
 
@@ -74,7 +128,7 @@ def _choose(
 ) -> tuple[Implementation | None, tuple[Decision, ...]]:
     candidates = candidates_for(op, known, namespaces)
     if not any(member.is_gap for member in members):
-        # It runs, if slowly: only something made to be better may take its place.
+        # It runs: only something made to be better may take its place.
         candidates = tuple(one for one in candidates if one.kind in ("kernel", "decomposition"))
     chosen, decisions = choose(op, calls, candidates, profile)
     if chosen is not None or not any(member.is_gap for member in members):
@@ -109,16 +163,19 @@ def _lock_entry(
         source_hash=chosen.source_hash,
         origin=chosen.origin,
         decisions=decisions,
+        distribution=chosen.distribution,
     )
 
 
 def _gap(group: Group, members: list[InventoryEntry], decisions: tuple[Decision, ...]) -> Gap:
+    asked = "the plan asks to replace it, and nothing that is there does"
+    reason = members[0].reason if any(member.is_gap for member in members) else asked
     return Gap(
         operator=group[0],
         dtypes=group[1],
         signatures=tuple(sorted(member.id for member in members)),
         calls=sum(member.calls for member in members),
         module=members[0].module,
-        reason=members[0].reason,
+        reason=reason,
         decisions=decisions,
     )

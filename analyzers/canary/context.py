@@ -33,12 +33,12 @@ class CanaryContext:
     models: dict[str, nn.Module] = field(default_factory=dict)
 
     def reference(self) -> nn.Module:
-        """Return the model on the CPU in its own dtype: the yardstick."""
-        return self.models.setdefault("reference", self.models.get("reference") or self.spec.build("cpu"))
+        """Return the model on the CPU in its own dtype and with its own code: the yardstick."""
+        return self.models.setdefault("reference", self.models.get("reference") or self.spec.build_own("cpu"))
 
     def golden(self) -> nn.Module:
-        """Return the model on the CPU in float64."""
-        return self.models.setdefault("golden", self.models.get("golden") or self.spec.build("cpu").double())
+        """Return the model on the CPU in float64, with its own code."""
+        return self.models.setdefault("golden", self.models.get("golden") or self.spec.build_own("cpu").double())
 
     def on_device(self) -> nn.Module:
         """Return the model on the device."""
