@@ -200,7 +200,8 @@ class Sglang(Bench):  # type: ignore[misc]
 
     def _looking(self) -> Path:
         """Return an interpreter that has what sglang_prelude.py declares from its start, to look targets up with."""
-        script, start = self.work / "python", self.work / "start"
+        script: Path = self.work / "python"
+        start = self.work / "start"
         start.mkdir(exist_ok=True)
         prelude = f"import sys\nsys.path.append({str(HERE)!r})\nimport sglang_prelude\n"
         (start / "sitecustomize.py").write_text(prelude, encoding="utf-8")

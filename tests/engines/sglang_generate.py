@@ -12,7 +12,7 @@ from pathlib import Path
 
 # Processes that SGLang spawns import this file again, and need the same.
 sys.path.insert(0, str(Path(__file__).parent))
-import sglang_prelude
+import sglang_prelude  # type: ignore[import-not-found]  # tests/engines is no package
 
 if not os.environ.get("SGLANG_PLATFORM"):
     sglang_prelude.stand_in_for_rotary()
@@ -20,7 +20,7 @@ if not os.environ.get("SGLANG_PLATFORM"):
 
 def main(checkpoint: Path, out: Path) -> None:
     """Write the greedy tokens of every prompt."""
-    import sglang
+    import sglang  # type: ignore[import-not-found]  # only where the engine is
 
     baseline = json.loads((checkpoint / "baseline.json").read_text(encoding="utf-8"))
     engine = sglang.Engine(

@@ -143,7 +143,7 @@ class References:
 def ports() -> dict[str, bool]:
     """Hold the adapter's translation of every target's call against the target's own forward."""
     from sglang.srt.layers.activation import SiluAndMul, SituAndMul
-    from sglang.srt.layers.moe.topk import biased_grouped_topk_impl
+    from sglang.srt.layers.moe import topk
     from sglang.srt.layers.rotary_embedding import get_rope  # type: ignore[import-not-found]
 
     from day0.registry.export.engines.sglang_0_5_23 import _PORTS
@@ -166,7 +166,7 @@ def ports() -> dict[str, bool]:
     agree = {}
     with torch.no_grad():
         for name, target, layer, args in cases:
-            own = getattr(layer, "forward_native", biased_grouped_topk_impl)(*args)
+            own = getattr(layer, "forward_native", topk.biased_grouped_topk_impl)(*args)
             layer._day0_site = f"{target} @ here"
             decided: Any = _PORTS[target](References(), layer, *args)  # type: ignore[arg-type]
             agree[name] = callable(decided) and close(decided(), own)

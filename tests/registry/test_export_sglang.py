@@ -165,7 +165,8 @@ class Bundle:
         return load_operators()[operator].reference(*args)
 
     def note(self, place: str, site: str, reason: str) -> None:
-        self.book.declined(*place.split(" @ "), reason)
+        target, _, inner = place.partition(" @ ")
+        self.book.declined(target, inner, reason)
 
     def own(self, holder: Any, reason: str, *args: Any) -> Any:
         self.note(holder._day0_site, "", reason)
@@ -184,9 +185,9 @@ class Silu(BaseFusedOp):
 class Sglang:
     """The stand-in modules, and what a test does with them."""
 
-    layers: types.ModuleType
-    topk: types.ModuleType
-    fused: types.ModuleType
+    layers: Any
+    topk: Any
+    fused: Any
     runner: type
     bundle: Bundle
 
@@ -223,7 +224,7 @@ def sglang(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_
     topk_gpu.__qualname__ = topk_gpu.__name__ = "biased_grouped_topk_gpu"
     topk_gpu.__module__ = "sglang.srt.layers.moe.topk"
     base = type("BaseFusedOp", (BaseFusedOp,), {"_oot_forward_registry": {}, "key": key})
-    silu = type("SiluAndMul", (SiluAndMul, base), {})
+    silu: Any = type("SiluAndMul", (SiluAndMul, base), {})
     made: dict[str, dict[str, Any]] = {
         "sglang.kernels.fused_op": {
             "BaseFusedOp": BaseFusedOp,

@@ -86,7 +86,8 @@ def register() -> None:
 
     Raises SystemExit with the reason: SGLang would log any other exception, and serve without the plugin.
     """
-    folder, bundle = Path(__file__).parent, None
+    folder = Path(__file__).parent
+    bundle: Bundle | None = None
     try:
         base = importlib.import_module("sglang.kernels.fused_op").BaseFusedOp
         if str(folder) in getattr(base, "day0_folders", ()):
@@ -98,8 +99,9 @@ def register() -> None:
         base.day0_folders = (*getattr(base, "day0_folders", ()), str(folder))
     except Exception as error:
         reason = f"SGLang must not start: {type(error).__name__}: {error}"
-        for name in bundle.target_names() if bundle is not None else ():
-            bundle.book.declined(name, "", reason)
+        if bundle is not None:
+            for name in bundle.target_names():
+                bundle.book.declined(name, "", reason)
         raise SystemExit(f"{folder.name}: {reason}") from error
 
 
