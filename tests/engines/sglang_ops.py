@@ -168,7 +168,7 @@ def ports() -> dict[str, bool]:
         for name, target, layer, args in cases:
             own = getattr(layer, "forward_native", topk.biased_grouped_topk_impl)(*args)
             layer._day0_site = f"{target} @ here"
-            decided: Any = _PORTS[target](References(), layer, *args)  # type: ignore[arg-type]
+            decided: Any = _PORTS[target](References(), layer, *args)
             agree[name] = callable(decided) and close(decided(), own)
     return agree
 
