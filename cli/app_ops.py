@@ -53,7 +53,10 @@ def ops_export(
     with_: With = None,
     skip: Annotated[list[str] | None, typer.Option(help="Leave an operator to the engine.", metavar="OP")] = None,
     model: Annotated[
-        list[str] | None, typer.Option(help="Model type or architecture to serve; else every model.", metavar="NAME")
+        list[str] | None,
+        typer.Option(
+            help="Model type or architecture to serve; else the traced one. '*' is every one.", metavar="NAME"
+        ),
     ] = None,
     receipts: Annotated[str | None, typer.Option(help="Where the engine's processes write.", metavar="DIR")] = None,
     python: Annotated[

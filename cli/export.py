@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["ops_export", "ops_receipts"]
 
 MAX_LOCK_BYTES = 1 << 28
+EVERY = "*"
+"""What --model takes for every model in the process."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,8 +77,8 @@ def _from_wheel(path: Path) -> tuple[str, dict[str, Any]]:
                     raise Day0Error(str(path), f"its {name} is too large to be ours", hint="export again")
                 parts.append(archive.read(names[name]).decode("utf-8"))
         manifest = jsonlib.loads(parts[1])
-        if not isinstance(manifest, dict) or manifest.get("schema") != "day0.export/1":
-            raise KeyError("MANIFEST.json")
+        if not _is_manifest(manifest):
+            raise ValueError("its MANIFEST.json is none of ours")
         return parts[0], manifest
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise Day0Error(
@@ -84,6 +86,19 @@ def _from_wheel(path: Path) -> tuple[str, dict[str, Any]]:
             f"this is no plugin of ours: {type(error).__name__}: {error}",
             hint="make it with `day0 ops export`",
         ) from None
+
+
+def _is_manifest(manifest: Any) -> bool:
+    if not isinstance(manifest, dict) or manifest.get("schema") != "day0.export/1":
+        return False
+    entries = manifest.get("entries")
+    return isinstance(entries, list) and all(
+        isinstance(one, dict)
+        and isinstance(one.get("identity"), str)
+        and isinstance(one.get("tested_shapes"), list)
+        and all(isinstance(shape, str) for shape in one["tested_shapes"])
+        for one in entries
+    )
 
 
 def ops_export(
@@ -111,7 +126,10 @@ def ops_export(
     source = open_source(lock)
     found = choose_adapter(to)
     options = Options(
-        skip=tuple(skip), allow_unverified=allow_unverified, allow_reference=allow_reference, models=tuple(models)
+        skip=tuple(skip),
+        allow_unverified=allow_unverified,
+        allow_reference=allow_reference,
+        models=_models(models, source),
     )
     plan = make_plan(source.envelope.record, collect(tuple(load)), found, options)
     plan.raise_refusals()
@@ -127,6 +145,14 @@ def ops_export(
     if json:
         print(jsonlib.dumps(_facts(plan, wheel, checked), indent=1))
     return int(ExitCode.OK)
+
+
+def _models(asked: list[str], source: Source) -> tuple[str, ...]:
+    """Return the models to serve: those named, else the architecture that was traced, else (`*`) every one."""
+    if asked:
+        return () if EVERY in asked else tuple(asked)
+    traced = source.trace.model if source.trace else None
+    return (traced.class_name,) if traced is not None and traced.source.startswith("hf:") else ()
 
 
 def _payload(source: Source, plan: ExportPlan, receipts: str | None, checked: str) -> Any:
@@ -211,19 +237,29 @@ def _tell(talk: Talk, plan: ExportPlan, wheel: Wheel, checked: str) -> None:
     looked = f"looked up in {adapter.engine} {checked}" if checked else "believed; --python looks them up"
     talk.say(f"\nengine   {_say(adapter.engine)} {_say(adapter.tested)}, targets {looked}")
     talk.say(f"models   {_say(', '.join(plan.options.models) or 'every model in the process')}")
-    talk.say(f"wheel    {_say(wheel.path)}\n         {_say(wheel.sha256)}")
-    talk.say(f"install  PYTHON -m pip install --no-deps {_say(wheel.path)}")
+    # Paths and commands are copied: they may not be broken.
+    for text in (
+        f"wheel    {wheel.path}",
+        f"         {wheel.sha256}",
+        f"install  PYTHON -m pip install --no-deps {wheel.path}",
+    ):
+        talk.out.print(_say(text), soft_wrap=True)
 
 
 def ops_receipts(
     *, lock: Path, folder: Path | None, skip: list[str], all_runs: bool, allow_partly: bool, json: bool
 ) -> int:
     """`day0 ops receipts`: exit code 1 where a locked implementation did not run, or not everywhere."""
-    from day0.registry.export.gate import judge, newest_run, read_receipts
+    from day0.registry.export.gate import Reading, judge, newest_run, read_receipts
 
     talk = Talk(as_json=json)
     source = open_source(lock)
-    reading = read_receipts(_receipts_folder(source, folder), source.envelope.digest)
+    where = _receipts_folder(source, folder)
+    if folder is None and not where.exists():
+        # Nobody has written there yet, and that is the verdict; a folder that somebody names has to be there.
+        reading = Reading(processes=(), of_other_locks=0, unreadable=())
+    else:
+        reading = read_receipts(where, source.envelope.digest)
     processes = reading.processes if all_runs else newest_run(reading.processes)
     covered = judge(_expected(source, skip, reading), processes)
     failed = [one for one in covered if one.status == "inert" or (one.status == "partly" and not allow_partly)]
@@ -255,14 +291,15 @@ def _expected(source: Source, skip: list[str], reading: Reading) -> tuple[Expect
             for operator in target.operators:
                 targets.setdefault(operator, set()).add(target.name)
     shapes = _tested_shapes(source.trace)
-    rows = {str(one.get("identity")): one for one in source.manifest.get("entries", ())}
+    rows = {one["identity"]: one for one in source.manifest.get("entries", ())}
     return tuple(
         Expected(
             entry=entry,
             targets=frozenset(targets.get(entry.operator, {"aten"})),
             tested_shapes=frozenset(
-                rows.get(str(entry.identity), {}).get("tested_shapes", ())
-                or (shape for one in entry.signatures for shape in shapes.get(one, ()))
+                rows[str(entry.identity)]["tested_shapes"]
+                if rows
+                else (shape for one in entry.signatures for shape in shapes.get(one, ()))
             ),
         )
         for entry in source.envelope.record.entries
@@ -281,7 +318,8 @@ def _tell_coverage(talk: Talk, covered: tuple[Coverage, ...], processes: tuple[P
         )
         if one.calls:
             captured = f", {one.captured} of them while a graph was captured" if one.captured else ""
-            talk.say(f"        {one.calls} calls or more in {len(one.sites)} places{captured}")
+            places = "1 place" if len(one.sites) == 1 else f"{len(one.sites)} places"
+            talk.say(f"        {one.calls} calls or more in {places}{captured}")
         if one.reason:
             talk.say(f"        {_say(one.reason)}")
         if one.outside:

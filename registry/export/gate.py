@@ -176,17 +176,21 @@ def newest_run(processes: Iterable[Process]) -> tuple[Process, ...]:
 def judge(expected: Iterable[Expected], processes: Iterable[Process]) -> tuple[Coverage, ...]:
     """Hold the receipts against the entries of a lock."""
     known = tuple(processes)
-    ran = {(one.target, one.site) for process in known for one in process.calls if one.count}
-    return tuple(_cover(one, known, ran) for one in expected)
+    return tuple(_cover(one, known) for one in expected)
 
 
-def _cover(one: Expected, processes: tuple[Process, ...], ran: set[tuple[str, str]]) -> Coverage:
+def _cover(one: Expected, processes: tuple[Process, ...]) -> Coverage:
     identity, dtypes = str(one.entry.identity), " ".join(one.entry.dtypes)
     calls = [it for process in processes for it in process.calls if (it.identity, it.dtypes) == (identity, dtypes)]
-    bound = {(it.target, it.site) for process in processes for it in process.bound if it.target in one.targets}
+    # By process: of several ranks that build the same layers, one in which nothing runs must show.
+    bound = {
+        (process.pid, it.target, it.site) for process in processes for it in process.bound if it.target in one.targets
+    }
+    ran = {(process.pid, it.target, it.site) for process in processes for it in process.calls if it.count}
     own = _own(one, processes)
     total = sum(it.count for it in calls)
-    idle = tuple(sorted(_place(*it) for it in bound - ran))
+    several = len({pid for pid, _, _ in bound}) > 1
+    idle = tuple(sorted(_place(target, site, pid if several else None) for pid, target, site in bound - ran))
     status: Status = "inert" if not total else "partly" if idle or own else "called"
     seen = {shape for it in calls for shape in it.shapes}
     return Coverage(
@@ -213,31 +217,36 @@ def _own(one: Expected, processes: tuple[Process, ...]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _place(target: str, site: str) -> str:
-    return f"{target} {site}".rstrip()
+def _place(target: str, site: str, pid: int | None = None) -> str:
+    return f"{target} {site}".rstrip() + (f" in process {pid}" if pid is not None else "")
+
+
+def _more(places: tuple[str, ...]) -> str:
+    return f" and {len(places) - 1} more" if len(places) > 1 else ""
 
 
 def _reason(
     status: Status,
     one: Expected,
     processes: tuple[Process, ...],
-    bound: set[tuple[str, str]],
+    bound: set[tuple[int, str, str]],
     idle: tuple[str, ...],
     own: tuple[str, ...],
 ) -> str:
     if status == "called":
         return ""
     if status == "partly":
-        parts = [f"{len(idle)} of {len(bound)} places never called it ({idle[0]})"] if idle else []
-        parts += [f"the engine's own code ran in {len(own)} places ({own[0]})"] if own else []
+        parts = [f"{len(idle)} of {len(bound)} places never called it: {idle[0]}{_more(idle)}"] if idle else []
+        parts += [f"the engine's own code ran: {own[0]}{_more(own)}"] if own else []
         return "; ".join(parts)
     if not processes:
         return "no process wrote a receipt: the plugin was not loaded"
     if own:
-        return f"the engine's own code ran: {own[0]}"
+        return f"the engine's own code ran: {own[0]}{_more(own)}"
     if bound:
         return f"{len(bound)} places were bound to it and none called it"
     meant = [it.reason for process in processes for it in process.declined if it.target in one.targets]
     if meant:
         return f"the engine built {', '.join(sorted(one.targets))} for others only: {meant[0]}"
-    return f"the plugin was loaded, and the engine built no {' or '.join(sorted(one.targets)) or one.entry.operator}"
+    names = " or ".join(sorted(one.targets)) or one.entry.operator
+    return f"the plugin was loaded, and no {names} of the engine asked for it"

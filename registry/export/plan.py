@@ -100,7 +100,7 @@ def make_plan(lock: Lock, implementations: Iterable[Implementation], found: Foun
     routes: list[Route] = []
     refusals: list[Refusal] = []
     for entry in lock.entries:
-        made = _route(entry, known, found, options)
+        made = _route(entry, lock.device, known, found, options)
         if isinstance(made, Route):
             routes.append(made)
         else:
@@ -108,7 +108,20 @@ def make_plan(lock: Lock, implementations: Iterable[Implementation], found: Foun
     return ExportPlan(found=found, lock=lock, options=options, routes=tuple(routes), refusals=tuple(refusals))
 
 
-def _route(entry: LockEntry, known: dict[str, Implementation], found: Found, options: Options) -> Route | Refusal:
+def _unverified(entry: LockEntry, device: str) -> str:
+    found = entry.verified
+    if found is None:
+        return "no numerics report has verified it"
+    if found.source_hash != entry.source_hash:
+        return f"what was verified is another source, {found.source_hash[:19]}, not {entry.source_hash[:19]}"
+    if found.device != device:
+        return f"it was verified on {found.device}, and the lock is for {device}"
+    return ""
+
+
+def _route(
+    entry: LockEntry, lock_device: str, known: dict[str, Implementation], found: Found, options: Options
+) -> Route | Refusal:
     def refuse(reason: str, hint: str, *, asked: bool = False) -> Refusal:
         return Refusal(operator=entry.operator, identity=str(entry.identity), reason=reason, hint=hint, asked=asked)
 
@@ -119,8 +132,9 @@ def _route(entry: LockEntry, known: dict[str, Implementation], found: Found, opt
         return refuse("a fallback to the CPU is no implementation to serve with", skip)
     if entry.kind == "reference" and not options.allow_reference:
         return refuse("it is the reference, which nobody made fast", f"allow it with --allow-reference, or {skip}")
-    if entry.verified is None and not options.allow_unverified:
-        return refuse("no numerics report has verified it", "run `day0 check`, or say --allow-unverified")
+    unverified = _unverified(entry, lock_device)
+    if unverified and not options.allow_unverified:
+        return refuse(unverified, "run `day0 check`, or say --allow-unverified")
     one = known.get(str(entry.identity))
     if one is None:
         return refuse(f"it is not there; it came from {entry.origin}", "give its file with --with")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,11 +53,12 @@ def test_an_export_and_a_gate_without_receipts(export: Callable[..., Result], tm
         "identity": "day0::rms_norm@1 base:mine==1.0",
         "targets": ["RMSNorm", "hw_agnostic.RMSNorm"],
     }
-    (tmp_path / "receipts").mkdir()
+    assert not (tmp_path / "receipts").exists()
     gate = day0("ops", "receipts", facts["wheel"], "--json")
     assert gate.exit_code == 1
     said = json.loads(gate.stdout)
     assert [one["status"] for one in said["entries"]] == ["inert", "inert"]
+    assert day0("ops", "receipts", facts["wheel"], tmp_path / "mistyped").exit_code == 2
     shown = day0("ops", "receipts", facts["wheel"])
     assert "inert   day0::rms_norm@1 base:mine==1.0 (float32, float32)" in shown.output
     assert "2 of 2 locked implementations did not run everywhere that they should" in shown.output
@@ -89,6 +91,7 @@ def test_a_skipped_operator_is_said_and_not_expected(export: Callable[..., Resul
         (("ops", "receipts", "nowhere"), "there is no such lock"),
         (("ops", "receipts", "no.whl"), "this is no plugin of ours"),
         (("ops", "receipts", "zero.whl"), "this is no plugin of ours"),
+        (("ops", "receipts", "zero.whl", "none"), "this is no plugin of ours"),
     ],
 )
 def test_bad_input_is_a_message(
@@ -116,3 +119,21 @@ def test_an_aten_operator_that_was_locked_for_the_simulated_device_is_refused(tm
     done = day0("ops", "export", "--to", "vllm", path, tmp_path / "dist", *words)
     assert done.exit_code == 2
     assert "aten::erfinv was locked for sim, the simulated device, which no engine runs on" in done.stderr
+
+
+@pytest.mark.parametrize("change", [{"schema": "day0.export/9"}, {"entries": 3}, {"entries": [{"identity": 1}]}])
+def test_a_wheel_whose_manifest_is_none_of_ours_is_refused(
+    export: Callable[..., Result], tmp_path: Path, change: dict[str, object]
+) -> None:
+    export("--allow-unverified")
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    other = tmp_path / "other.whl"
+    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(other, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name.endswith("MANIFEST.json"):
+                data = json.dumps({**json.loads(data), **change}).encode()
+            new.writestr(name, data)
+    done = day0("ops", "receipts", other)
+    assert done.exit_code == 2
+    assert "its MANIFEST.json is none of ours" in done.stderr

@@ -17,6 +17,8 @@ HERE = Path(__file__).parent.resolve()
 REPOSITORY = HERE.parents[1]
 SECONDS = 900
 """Idle, a run takes a minute and a half at most; machines that do other things too take long."""
+ADAPTERS = ("rms_norm", "gated_mlp")
+"""What the modules of the checkpoint's model are adapted by, so that they call operators of ours."""
 FAULTS = {
     "zero": ("silu(gate) * up)", "silu(gate) * up * 0.0)"),
     "identity": ("torch.nn.functional.rms_norm(x, (x.shape[-1],), weight, eps)", "x.clone()"),
@@ -48,6 +50,8 @@ class Case:
     env: dict[str, str] = field(default_factory=dict)
     plant: Plant | None = None
     kernels: Literal["right", "zero", "identity"] = "right"
+    traced: bool = False
+    """Make the lock as one does: trace the checkpoint with adapted modules, register, check. Else by lock.py."""
     export: tuple[str, ...] = ()
     """More arguments of `day0 ops export`."""
     tokens: Literal["same", "other"] = "same"
@@ -73,6 +77,8 @@ class Bench:
         """What looks targets up; an engine may need more than its interpreter to be imported."""
         self.more_kernels = ""
         """Text behind that of kernels.py."""
+        self.made: dict[Path, Path] = {}
+        """By folder of a plugin: its wheel. Cases that differ in what is planted share one."""
 
     def prepare(self) -> None:
         """Build day0 and install it beside the engine, in a folder of its own; make checkpoint and baseline."""
@@ -112,18 +118,39 @@ class Bench:
     def plugin(self, case: Case) -> tuple[Path, Path]:
         """Return the folder in which the plugin of a case is installed, and its wheel."""
         parts = (case.kernels, *(one.partition("::")[2] for one in case.operators), *case.export)
+        parts += ("traced",) * case.traced
         folder = self.work / "plugins" / "-".join(part.strip("-") for part in parts)
+        if folder in self.made:
+            return folder / "site", self.made[folder]
         run, dist, kernels = folder / "run", folder / "dist", folder / "kernels.py"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         kernels.write_text(_faulty(case.kernels) + self.more_kernels, encoding="utf-8")
-        self.must(str(HERE / "lock.py"), str(run), str(kernels), *case.operators)
         command = ["-m", "day0", "ops", "export", "--to", self.engine, str(run), str(dist), "--with", str(kernels)]
-        command += ["--receipts", str(self.receipts), "--allow-unverified", "--python", str(self.looking)]
-        self.must(*command, *case.export)
+        command += ["--receipts", str(self.receipts), "--python", str(self.looking)]
+        if case.traced:
+            self._trace(run, kernels, case.operators)
+        else:
+            self.must(str(HERE / "lock.py"), str(run), str(kernels), *case.operators)
+            command.append("--allow-unverified")
+        said = self.must(*command, *case.export)
+        if case.traced:
+            print("".join(f"     {line}\n" for line in said.splitlines()), end="")
         wheel = next(dist.glob("*.whl"))
         self.pip("--no-deps", "--target", str(folder / "site"), str(wheel))
+        self.made[folder] = wheel
         return folder / "site", wheel
+
+    def _trace(self, run: Path, kernels: Path, operators: tuple[str, ...]) -> None:
+        """Trace the checkpoint with adapted modules, lock the operators and verify them."""
+        place = ("--run", str(run))
+        adapted = [word for name in ADAPTERS for word in ("--adapt", name)]
+        source = f"hf:{self.checkpoint}"
+        self.must("-m", "day0", "trace", source, "--mode", "real", "--dtype", "float32", *adapted, *place)
+        self.must("-m", "day0", "inventory", "--device", "cpu", *place)
+        replaced = [word for name in operators for word in ("--replace", name)]
+        self.must("-m", "day0", "register", "--with", str(kernels), *replaced, *place)
+        self.must("-m", "day0", "check", *place)
 
     def planted(self, plant: Plant | None, group: str) -> Path:
         """Return a folder with a plugin that the engine runs before ours; it does nothing unless something is planted."""

@@ -37,11 +37,18 @@ UNASKED = "routes._blank = lambda cls: None\nasked = routes._taken\n" + (
 
 LAYERS = ("day0::rms_norm", "day0::gated_activation")
 CASES = (
-    Case(name="out-of-tree", title="platform from outside, register_oot_forward", operators=MODEL, env=OUT_OF_TREE),
+    Case(
+        name="out-of-tree",
+        title="platform from outside, register_oot_forward",
+        operators=MODEL,
+        env=OUT_OF_TREE,
+        traced=True,
+    ),
     Case(
         name="in-tree",
         title="platform of SGLang's, forward_plugin",
         operators=MODEL,
+        traced=True,
     ),
     Case(
         name="fault-out-of-tree",
@@ -188,7 +195,7 @@ CASES = (
 
 
 class Sglang(Bench):  # type: ignore[misc]
-    """SGLang's bench: what its import needs, one plugin for all cases that lock the same, layers beside the engine."""
+    """SGLang's bench: what its import needs, a router beside the kernels, layers without the engine."""
 
     def __init__(self, python: Path, work: Path) -> None:
         super().__init__("sglang", python, work)
@@ -196,7 +203,6 @@ class Sglang(Bench):  # type: ignore[misc]
         router = (HERE / "sglang_router.py").read_text(encoding="utf-8")
         router = router.partition("from __future__ import annotations\n")[2]
         self.more_kernels = router.replace("IMPLEMENTATIONS = (", "IMPLEMENTATIONS += (")
-        self.made: dict[tuple[Any, ...], tuple[Path, Path]] = {}
 
     def _looking(self) -> Path:
         """Return an interpreter that has what sglang_prelude.py declares from its start, to look targets up with."""
@@ -208,13 +214,6 @@ class Sglang(Bench):  # type: ignore[misc]
         script.write_text(f'#!/bin/sh\nPYTHONPATH="{start}" exec "{self.python}" "$@"\n', encoding="utf-8")
         script.chmod(0o755)
         return script
-
-    def plugin(self, case: Case) -> tuple[Path, Path]:
-        """Return what was made for a case like this one, or make it."""
-        key = (case.kernels, case.operators)
-        if key not in self.made:
-            self.made[key] = super().plugin(case)
-        return self.made[key]
 
     def tokens(self, case: Case, wrote: Any) -> list[list[int]]:
         """Return the tokens; layers without an engine have none, and agree or not with SGLang's own."""

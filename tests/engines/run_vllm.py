@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -61,8 +62,14 @@ CLAIMS = Plant(
 )
 
 CASES = (
-    Case(name="eager", title="dispatch_forward", operators=LAYERS, arguments=("eager",)),
-    Case(name="compiled", title="dispatch_forward under torch.compile", operators=LAYERS, arguments=("compiled",)),
+    Case(name="eager", title="dispatch_forward", operators=LAYERS, arguments=("eager",), traced=True),
+    Case(
+        name="compiled",
+        title="dispatch_forward under torch.compile",
+        operators=LAYERS,
+        arguments=("compiled",),
+        traced=True,
+    ),
     Case(
         name="fused",
         title="with fused_add_rms_norm in the lock",
@@ -179,6 +186,18 @@ CASES = (
 )
 
 
+def ports(bench: Bench) -> int:
+    """Hold what each target hands to our operators against vLLM's own methods; return 1 if one differs."""
+    env = {**os.environ, "PYTHONPATH": str(bench.work / "day0"), "OMP_NUM_THREADS": "1"}
+    script = str(Path(__file__).with_name("vllm_ports.py"))
+    done = subprocess.run([str(bench.python), script], capture_output=True, text=True, env=env, check=False)
+    (bench.logs / "ports.log").write_text(done.stdout + done.stderr, encoding="utf-8")
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("ok  ", "FAIL")) or " targets, " in line]
+    print(f"{'FAIL' if done.returncode else 'ok  '} ports: what is handed to our operators, against vLLM's own methods")
+    print("".join(f"     {line}\n" for line in lines or done.stderr.splitlines()[-3:]), end="")
+    return int(done.returncode != 0)
+
+
 def main() -> int:
     """Run the cases that were asked for, or all."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -195,8 +214,9 @@ def main() -> int:
     os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
     bench = Bench("vllm", asked.engine, asked.work.absolute())
     bench.prepare()
+    failed = 0 if asked.case else ports(bench)
     wanted = [one for one in CASES if not asked.case or one.name in asked.case]
-    failed = sum(bool(bench.run(one, "vllm_generate.py", "vllm.general_plugins")) for one in wanted)
+    failed += sum(bool(bench.run(one, "vllm_generate.py", "vllm.general_plugins")) for one in wanted)
     print(f"{len(wanted)} cases, {failed or 'none'} not as expected")
     return int(failed > 0)
 

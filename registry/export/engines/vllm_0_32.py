@@ -151,7 +151,8 @@ def _ours(folder: Path) -> bool:
         module = importlib.import_module("vllm.model_executor.custom_op")
     except ImportError as error:
         raise TargetError(f"vLLM has no registry of custom operators ({error})") from None
-    return any(getattr(one, "day0_folder", None) == str(folder) for one in module.op_registry_oot.values())
+    classes = (one for entry in module.op_registry_oot.values() for one in entry.__mro__)
+    return any(vars(one).get("day0_folder") == str(folder) for one in classes)
 
 
 def _claim(bundle: Bundle, target: Target) -> None:
@@ -165,14 +166,28 @@ def _claim(bundle: Bundle, target: Target) -> None:
     registry, custom_op = _registry(target)
     name = base.__name__
     owner = registry.get(name)
-    if owner is not None:
+    rival = _rival(bundle, owner) if owner is not None else None
+    if rival is not None:
         raise TargetError(
-            f"{name} of vLLM has two owners: {_owner(owner)} has replaced it, and {bundle.title} wants to. "
+            f"{name} of vLLM has two owners: {_owner(rival)} has replaced it, and {bundle.title} wants to. "
             "Uninstall one of them, or export again with --skip for the operators that the other one serves."
         )
-    custom_op.register_oot(_decorated_op_cls=_ported(bundle, target, base), name=name)
+    # Another plugin of ours for other models stays below: what is not for our models is handed down to it.
+    ported = _ported(bundle, target, owner or base)
+    registry.pop(name, None)
+    custom_op.register_oot(_decorated_op_cls=ported, name=name)
     # register_oot renames the class, and `custom_ops=["+rms_norm"]` would no longer find it.
-    registry[name].name = base.name  # type: ignore[attr-defined]
+    ported.name = base.name  # type: ignore[attr-defined]
+
+
+def _rival(bundle: Bundle, owner: type) -> type | None:
+    """Return whose class stands in the way: anybody's but a plugin of ours for models that are not these."""
+    ours = set(bundle.manifest["models"])
+    for one in owner.__mro__:
+        theirs = vars(one).get("day0_models")
+        if theirs is not None and (not ours or not theirs or ours & set(theirs)):
+            return one
+    return None if hasattr(owner, "day0_models") else owner
 
 
 def _owner(owner: type) -> str:
@@ -182,11 +197,12 @@ def _owner(owner: type) -> str:
 
 def _ported(bundle: Bundle, target: Target, base: Any) -> type:
     """Return the subclass that a model's layers become instances of."""
-    port = _PORTS[target.path.partition(":")[2]]
+    port, method = _PORTS[target.path.partition(":")[2]], f"_forward_{bundle.namespace}"
 
     class Ported(base):  # type: ignore[misc]
         day0_folder = str(bundle.folder)
         day0_title = bundle.title
+        day0_models = tuple(bundle.manifest["models"])
 
         def dispatch_forward(self, compile_native: bool = False) -> Any:
             own = super().dispatch_forward(compile_native=compile_native)
@@ -197,11 +213,13 @@ def _ported(bundle: Bundle, target: Target, base: Any) -> type:
                 return own
             self._day0_own = own
             self._day0_site = bundle.bind(target.name, site)
-            return self._day0_forward
+            return getattr(self, method)
 
-        def _day0_forward(self, *args: Any, **kwargs: Any) -> Any:
-            return port(bundle, self, *args, **kwargs)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return port(bundle, self, *args, **kwargs)
 
+    # A name of its own: a plugin for other models may stand below, with one of its own.
+    setattr(Ported, method, forward)
     Ported.__name__ = base.__name__
     Ported.__qualname__ = f"{bundle.namespace}.{base.__name__}"
     return Ported

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from day0.codec import encode
+from day0.codec import body_hash, encode
 from day0.records import Lock, LockEntry
 from day0.registry.collect import collect
 from day0.registry.export.adapters import choose_adapter
@@ -144,7 +145,7 @@ def lock_of(kernels: Path, *operators: str, **more: object) -> Lock:
         )
         for name in operators
     )
-    return Lock(device="cpu", namespace="base", model="sha256:0", entries=entries)
+    return Lock(device="cpu", namespace="base", model=f"sha256:{kernels}", entries=entries)
 
 
 @pytest.fixture
@@ -159,10 +160,8 @@ def kernels(tmp_path: Path) -> Path:
 def make(tmp_path: Path, kernels: Path) -> Callable[..., Made]:
     """Return what makes a plan of operators of that file."""
 
-    def made(*operators: str, models: tuple[str, ...] = ()) -> Made:
-        from day0.codec import body_hash
-
-        lock = lock_of(kernels, *operators)
+    def made(*operators: str, models: tuple[str, ...] = (), namespace: str = "base") -> Made:
+        lock = lock_of(kernels, *operators).model_copy(update={"namespace": namespace})
         options = Options(allow_unverified=True, models=models)
         plan = make_plan(lock, collect((kernels,)), choose_adapter("vllm"), options)
         plan.raise_refusals()
@@ -195,8 +194,8 @@ def unpack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Made], 
     """Return what puts a plugin on the path, and returns its package."""
 
     def unpacked(made: Made) -> Path:
-        site = tmp_path / "site"
         wheel = write(made, tmp_path / "dist")
+        site = tmp_path / wheel.package
         with zipfile.ZipFile(wheel.path) as archive:
             archive.extractall(site)
         monkeypatch.syspath_prepend(str(site))
@@ -225,5 +224,5 @@ def vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         path.write_text(text, encoding="utf-8")
     monkeypatch.syspath_prepend(str(site))
     yield site
-    for name in [one for one in sys.modules if one.partition(".")[0] in ("vllm", "day0_vllm_base")]:
+    for name in [one for one in sys.modules if re.match(r"(vllm|day0_vllm_\w+)(\.|$)", one)]:
         del sys.modules[name]

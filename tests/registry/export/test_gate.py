@@ -78,7 +78,7 @@ def test_called_everywhere(folder: Path, kernels: Path) -> None:
     ("receipts", "said"),
     [
         ([], "no process wrote a receipt: the plugin was not loaded"),
-        ([receipt(1)], "the plugin was loaded, and the engine built no RMSNorm"),
+        ([receipt(1)], "the plugin was loaded, and no RMSNorm of the engine asked for it"),
         ([receipt(1, bound=bound("a", "b"))], "2 places were bound to it and none called it"),
         (
             [receipt(1, declined=[{"target": "RMSNorm", "site": "a", "reason": "bfloat16", "count": 2}])],
@@ -98,11 +98,19 @@ def test_inert_says_what_is_known(folder: Path, kernels: Path, receipts: list[di
 
 def test_partly_names_the_places(folder: Path, kernels: Path) -> None:
     idle = verdict(folder, kernels, receipt(1, bound=bound("a", "b"), calls=[call("a")]))
-    assert (idle.status, idle.reason) == ("partly", "1 of 2 places never called it (RMSNorm b)")
+    assert (idle.status, idle.reason) == ("partly", "1 of 2 places never called it: RMSNorm b")
     row = {"target": "RMSNorm", "site": "b", "reason": "no residual", "count": 1}
     own = verdict(folder, kernels, receipt(1, bound=bound("a"), calls=[call("a")], declined=[row]))
     assert own.status == "partly"
-    assert "the engine's own code ran in 1 places (RMSNorm b: no residual)" in own.reason
+    assert "the engine's own code ran: RMSNorm b: no residual" in own.reason
+
+
+def test_a_rank_in_which_nothing_runs_shows(folder: Path, kernels: Path) -> None:
+    ranks = [
+        receipt(number, 1, started=2.0, bound=bound("a"), calls=[call("a")] * (number < 4)) for number in (2, 3, 4)
+    ]
+    covered = verdict(folder, kernels, receipt(1), *ranks)
+    assert (covered.status, covered.idle) == ("partly", ("RMSNorm a in process 4",))
 
 
 def test_an_older_run_does_not_vouch_for_a_newer_one(folder: Path, kernels: Path) -> None:

@@ -17,9 +17,12 @@ TARGETS = tuple(one for one in FOUND.adapter.targets if one.name in ("RMSNorm", 
 
 @pytest.fixture
 def python(vllm: Path, tmp_path: Path) -> Path:
-    """Return an interpreter that has that engine."""
+    """Return an interpreter that has that engine, and a torch that is quick to import."""
+    torch = tmp_path / "torch" / "torch"
+    torch.mkdir(parents=True)
+    (torch / "__init__.py").write_text("class nn:\n    Module = object\n")
     path = tmp_path / "python"
-    path.write_text(f'#!/bin/sh\nPYTHONPATH="{vllm}" exec "{sys.executable}" "$@"\n')
+    path.write_text(f'#!/bin/sh\nPYTHONPATH="{vllm}:{torch.parent}" exec "{sys.executable}" "$@"\n')
     path.chmod(0o755)
     return path
 

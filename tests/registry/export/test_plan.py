@@ -20,6 +20,10 @@ def plan_of(lock: Lock, kernels: Path, options: Options = OPTIONS) -> ExportPlan
     return make_plan(lock, collect((kernels,)), choose_adapter("vllm"), options)
 
 
+def verified(source_hash: str, device: str) -> dict[str, object]:
+    return {"report": "sha256:1", "source_hash": source_hash, "device": device, "environment": {}, "cases": 1}
+
+
 def refused(plan: ExportPlan) -> str:
     with pytest.raises(Day0Error) as caught:
         plan.raise_refusals()
@@ -66,12 +70,17 @@ def test_a_skip_that_the_lock_does_not_have_is_refused_with_near_names(kernels: 
     ("change", "options", "said"),
     [
         ({}, Options(), "no numerics report has verified it"),
+        (
+            {"verified": verified("sha256:0", "cpu")},
+            Options(),
+            "what was verified is another source, sha256:0, not sha256:",
+        ),
         ({"kind": "cpu_fallback"}, OPTIONS, "a fallback to the CPU is no implementation to serve with"),
         ({"kind": "reference"}, OPTIONS, "allow it with --allow-reference"),
         ({"source_hash": "sha256:" + "0" * 64}, OPTIONS, "its source has changed since it was locked"),
     ],
 )
-def test_what_must_not_serve_is_refused(kernels: Path, change: dict[str, str], options: Options, said: str) -> None:
+def test_what_must_not_serve_is_refused(kernels: Path, change: dict[str, object], options: Options, said: str) -> None:
     assert said in refused(plan_of(lock_of(kernels, "day0::rms_norm", **change), kernels, options))
 
 
@@ -106,3 +115,11 @@ def test_every_adapter_names_operators_that_exist_and_its_targets_once() -> None
         assert len(names) == len(set(names)), found.name
         unknown = {op for target in found.adapter.targets for op in target.operators} - set(known)
         assert not unknown, f"{found.name}: {unknown}"
+
+
+def test_an_entry_that_was_verified_on_the_locks_device_needs_no_leave(kernels: Path) -> None:
+    (entry,) = lock_of(kernels, "day0::rms_norm").entries
+    good = lock_of(kernels, "day0::rms_norm", verified=verified(entry.source_hash, "cpu"))
+    plan_of(good, kernels, Options()).raise_refusals()
+    elsewhere = lock_of(kernels, "day0::rms_norm", verified=verified(entry.source_hash, "sim"))
+    assert "it was verified on sim, and the lock is for cpu" in refused(plan_of(elsewhere, kernels, Options()))

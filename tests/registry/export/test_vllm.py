@@ -83,6 +83,25 @@ def test_two_owners_of_a_target_are_both_named(
         register(package)
 
 
+def test_two_plugins_for_two_models_serve_one_process_whichever_comes_first(
+    make: Callable[..., Made], unpack: Callable[[Made], Path], vllm: Path
+) -> None:
+    one = make("day0::rms_norm", models=("llama",), namespace="llama/v1")
+    other = make("day0::rms_norm", models=("qwen3",), namespace="qwen/v3")
+    third = make("day0::rms_norm", models=("llama",), namespace="llama/v2")
+    modules = [register(unpack(made)) for made in (one, other)]
+    for module in modules:
+        module.register()
+    build("llama", "layernorm", "RMSNorm", 8)(torch.randn(2, 8))
+    for _ in range(2):
+        build("qwen3", "layernorm", "RMSNorm", 8)(torch.randn(2, 8))
+    assert sum(calls(one).values()) == 1
+    assert sum(calls(other).values()) == 2
+    assert build("gemma3", "layernorm", "RMSNorm", 8)(torch.randn(2, 8)) == "own"
+    with pytest.raises(Exception, match=r"day0-vllm-llama-v1 .* has replaced it, and day0-vllm-llama-v2 .* wants to"):
+        register(unpack(third))
+
+
 def test_another_model_in_the_process_runs_the_engines_own(
     make: Callable[..., Made], unpack: Callable[[Made], Path], vllm: Path
 ) -> None:
@@ -176,6 +195,18 @@ def test_a_file_that_was_changed_after_the_export_is_named(
     change(package, name)
     with pytest.raises(Exception, match="was changed after the export"):
         register(package)
+
+
+def test_an_implementation_beside_the_engine_that_is_not_what_was_locked_is_refused(
+    make: Callable[..., Made], unpack: Callable[[Made], Path], vllm: Path
+) -> None:
+    package = unpack(make("day0::rms_norm"))
+    path = package / "MANIFEST.json"
+    manifest = json.loads(path.read_text())
+    for change, said in (({"source_hash": "sha256:0"}, "is not what was locked"), ({"identity": "x"}, "is not there")):
+        path.write_text(json.dumps({**manifest, "entries": [{**manifest["entries"][0], **change}]}))
+        with pytest.raises(Exception, match=said):
+            register(package)
 
 
 def test_an_engine_that_was_not_tested_is_refused(

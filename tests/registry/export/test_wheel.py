@@ -23,6 +23,8 @@ def test_one_lock_gives_one_wheel_wherever_and_whenever(make: Callable[..., Made
     first, second = (write(make(*OPERATORS), tmp_path / name) for name in ("a", "b"))
     assert first.path.name == second.path.name
     assert first.path.read_bytes() == second.path.read_bytes()
+    with zipfile.ZipFile(first.path) as archive:
+        assert {member.date_time for member in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
     other = write(make("day0::rms_norm"), tmp_path / "c")
     assert other.path.name != first.path.name
 
