@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -281,6 +282,7 @@ def test_ours_runs_on_both_kinds_of_platform_and_sglangs_trace_would_show_the_na
     assert sglang.bundle.bound == [("SiluAndMul", "act")]
     assert sglang.bundle.calls == [("day0::gated_activation", "SiluAndMul @ act")]
     assert not sglang.bundle.book.holes
+    torch.testing.assert_close(deepcopy(layer)(X), layer.forward_native(X))
     method = layer.forward_plugin if plugin.key is None else layer._forward_method
     assert method.__name__ == "forward_day0_base_1"
 
@@ -300,7 +302,7 @@ def test_classes_above_the_target_stay_as_they_are(sglang: Sglang) -> None:
     sglang.install("SiluAndMul")
     assert BaseFusedOp.capabilities == {}
     assert BaseFusedOp.priority[0] is Backend.TRITON
-    assert "day0_folder" not in vars(BaseFusedOp.forward_plugin)
+    assert "day0_folders" not in vars(BaseFusedOp.forward_plugin)
     assert not BaseFusedOp._oot_forward_registry
 
 
@@ -385,6 +387,28 @@ def test_two_models_in_one_process_and_one_of_them_is_ours(sglang: Sglang) -> No
     torch.testing.assert_close(theirs(X), theirs.forward_native(X))
     assert sglang.bundle.calls == [("day0::gated_activation", "SiluAndMul @ act")]
     assert sglang.bundle.book.holes == [("SiluAndMul", "draft", "the model is qwen3 A", True)]
+
+
+def test_two_plugins_share_a_class_each_with_its_own_model(sglang: Sglang, tmp_path: Path) -> None:
+    sglang.bundle.models = ("llama",)
+    sglang.install("SiluAndMul")
+    first, sglang.bundle = sglang.bundle, Bundle(folder=tmp_path / "two", models=("qwen3",), title="day0-sglang-two 1")
+    sglang.install("SiluAndMul")
+    layers = {kind: sglang.layers.SiluAndMul() for kind in ("llama", "qwen3", "gemma")}
+    for kind, layer in layers.items():
+        sglang.load(nn.ModuleDict({kind: layer}), kind)
+        torch.testing.assert_close(layer(X), layer.forward_native(X))
+    assert first.calls == [("day0::gated_activation", "SiluAndMul @ llama")]
+    assert sglang.bundle.calls == [("day0::gated_activation", "SiluAndMul @ qwen3")]
+    assert all(meant for *_, meant in first.book.holes + sglang.bundle.book.holes)
+
+
+def test_two_plugins_for_one_model_are_refused(sglang: Sglang, tmp_path: Path) -> None:
+    sglang.install("SiluAndMul")
+    sglang.bundle = Bundle(folder=tmp_path / "two", title="day0-sglang-two 1")
+    sglang.install("SiluAndMul")
+    with pytest.raises(TargetError, match=r"act: day0-sglang-\w+ 1 and day0-sglang-\w+ 1 both serve this model"):
+        sglang.load(nn.ModuleDict({"act": sglang.layers.SiluAndMul()}))
 
 
 def test_a_layer_outside_of_every_model_is_bound_when_it_is_called(sglang: Sglang) -> None:

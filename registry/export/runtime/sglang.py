@@ -43,13 +43,17 @@ class Plugin:
     foreign: list[str] = field(default_factory=list)
     """Models in this process that the lock was not made for."""
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Plugin:
+        """Return itself: a layer that is copied stays with its plugin."""
+        return self
+
     def target_of(self, layer: Any) -> Target | None:
         """Return the target whose class a layer is an instance of."""
         return next((self.classes[one] for one in type(layer).__mro__ if one in self.classes), None)
 
     def owns(self, function: Any) -> bool:
         """Say whether a function or method is one that this plugin made."""
-        return getattr(function, "day0_folder", None) == str(self.bundle.folder)
+        return str(self.bundle.folder) in getattr(function, "day0_folders", ())
 
 
 def install(bundle: Bundle, targets: tuple[Target, ...], ports: Mapping[str, Port]) -> Plugin:
@@ -99,9 +103,11 @@ def _route(plugin: Plugin, target: Target, cls: Any) -> None:
 def _out_of_tree(plugin: Plugin, target: Target, cls: Any) -> None:
     key = str(plugin.key)
     owner = cls._oot_forward_registry.get(key, {}).get(cls)
-    if owner is not None and not plugin.owns(owner):
+    if plugin.owns(owner):
+        return
+    if owner is not None and not hasattr(owner, "day0_folders"):
         _refuse_second(plugin, f"{cls.__name__} on {key}", owner)
-    cls.register_oot_forward(cls, _forward(plugin, target), key)
+    cls.register_oot_forward(cls, _forward(plugin, target, owner), key)
 
 
 def _in_tree(plugin: Plugin, target: Target, cls: Any) -> None:
@@ -109,9 +115,10 @@ def _in_tree(plugin: Plugin, target: Target, cls: Any) -> None:
     known = importlib.import_module(_FUSED)
     mine = known.KernelBackend.PLUGIN
     if not plugin.owns(cls.forward_plugin):
-        if cls.forward_plugin is not known.BaseFusedOp.forward_plugin:
-            _refuse_second(plugin, cls.__name__, cls.forward_plugin)
-        cls.forward_plugin = _forward(plugin, target)
+        owner = cls.forward_plugin if cls.forward_plugin is not known.BaseFusedOp.forward_plugin else None
+        if owner is not None and not hasattr(owner, "day0_folders"):
+            _refuse_second(plugin, cls.__name__, owner)
+        cls.forward_plugin = _forward(plugin, target, owner)
         cls.backend_eligible = _gate(plugin, target, cls.backend_eligible, mine)
     # Copies: what a class above declares for others stays as it is.
     cls.capabilities = {**cls.capabilities, mine: frozenset()}
@@ -128,10 +135,15 @@ def _refuse_second(plugin: Plugin, what: str, owner: Any) -> None:
     )
 
 
-def _forward(plugin: Plugin, target: Target) -> Callable[..., Any]:
-    """Return the forward that becomes a method of the class; SGLang's own trace shows the namespace in its name."""
+def _forward(plugin: Plugin, target: Target, other: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Return the forward that becomes a method of the class; SGLang's own trace shows the namespace in its name.
+
+    `other` is that of another plugin of day0's, which has the layers that are not ours.
+    """
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if other is not None and self.__dict__.get("_day0_plugin") is not plugin:
+            return other(self, *args, **kwargs)
         decided = _decide(plugin, target, self, args, kwargs)
         if callable(decided):
             return decided()
@@ -141,7 +153,8 @@ def _forward(plugin: Plugin, target: Target) -> Callable[..., Any]:
 
     forward.__name__ = f"forward_{plugin.bundle.namespace}"
     forward.__qualname__ = f"{plugin.bundle.namespace}.{target.name}.forward"
-    forward.day0_folder = str(plugin.bundle.folder)  # type: ignore[attr-defined]
+    folders = (str(plugin.bundle.folder), *getattr(other, "day0_folders", ()))
+    forward.day0_folders = folders  # type: ignore[attr-defined]
     return forward
 
 
@@ -150,13 +163,15 @@ def _gate(plugin: Plugin, target: Target, before: Callable[..., bool], mine: Any
 
     @functools.wraps(before)
     def backend_eligible(self: Any, backend: Any, *args: Any, **kwargs: Any) -> bool:
-        if backend is not mine:
+        others = hasattr(before, "day0_gate") and self.__dict__.get("_day0_plugin") is not plugin
+        if backend is not mine or others:
             return before(self, backend, *args, **kwargs)
         decided = _decide(plugin, target, self, args, kwargs)
         if not callable(decided) and not self._day0_meant:
             plugin.bundle.note(self._day0_site, "", decided)
         return callable(decided)
 
+    backend_eligible.day0_gate = True  # type: ignore[attr-defined]
     return backend_eligible
 
 
@@ -179,6 +194,8 @@ def _know(plugin: Plugin, target: Target, layer: Any, site: str) -> None:
     layer._day0_own = layer._platform_method(key) or layer.forward_native
     layer._day0_not = f"{type(layer).__name__} has a forward_native of its own" if own_forward else ""
     layer._day0_meant = False
+    # Not as an attribute of a module: it would be looked for among its children.
+    layer.__dict__["_day0_plugin"] = plugin
     layer._day0_site = f"{target.name}{BETWEEN}{site}"
 
 
@@ -224,6 +241,11 @@ def _look_at(plugin: Plugin, model: Any, config: Any) -> None:
 
 def _bind(plugin: Plugin, target: Target, layer: Any, path: str, foreign: str) -> None:
     """Bind a layer of a loaded model, or write down why it will not call us."""
+    before = layer.__dict__.get("_day0_plugin")
+    if before is not None and before is not plugin and not layer._day0_meant:
+        if foreign:
+            return
+        raise TargetError(f"{path}: {before.bundle.title} and {plugin.bundle.title} both serve this model")
     _know(plugin, target, layer, path)
     if foreign:
         layer._day0_not, layer._day0_meant = foreign, True
@@ -274,7 +296,7 @@ def _replace(plugin: Plugin, target: Target, original: Callable[..., Any]) -> No
         decided = plugin.ports[target.name](plugin.bundle, holder, *given.args)
         return decided() if callable(decided) else plugin.bundle.own(holder, decided, *given.args)
 
-    replaced.day0_folder = str(plugin.bundle.folder)  # type: ignore[attr-defined]
+    replaced.day0_folders = (str(plugin.bundle.folder),)  # type: ignore[attr-defined]
     plugin.functions[dotted] = (target, original, replaced)
     hooks.HookRegistry.register(dotted, replaced, hooks.HookType.REPLACE)
 
