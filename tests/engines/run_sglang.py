@@ -40,14 +40,14 @@ CASES = (
     Case(
         name="out-of-tree",
         title="platform from outside, register_oot_forward",
-        operators=MODEL,
+        operators=LAYERS,
         env=OUT_OF_TREE,
         traced=True,
     ),
     Case(
         name="in-tree",
         title="platform of SGLang's, forward_plugin",
-        operators=MODEL,
+        operators=LAYERS,
         traced=True,
     ),
     Case(
