@@ -11,7 +11,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 HERE = Path(__file__).parent.resolve()
 REPOSITORY = HERE.parents[1]
@@ -75,6 +75,10 @@ class Bench:
         self.checkpoint, self.receipts, self.logs = work / "checkpoint", work / "receipts", work / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
         self.expected: list[list[int]] = []
+        self.looking = self.python
+        """What looks targets up; an engine may need more than its interpreter to be imported."""
+        self.more_kernels = ""
+        """Text behind that of kernels.py."""
         self.made: dict[Path, Path] = {}
         """By folder of a plugin: its wheel. Cases that differ in what is planted share one."""
 
@@ -123,9 +127,9 @@ class Bench:
         run, dist, kernels = folder / "run", folder / "dist", folder / "kernels.py"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        kernels.write_text(_faulty(case.kernels), encoding="utf-8")
+        kernels.write_text(_faulty(case.kernels) + self.more_kernels, encoding="utf-8")
         command = ["-m", "day0", "ops", "export", "--to", self.engine, str(run), str(dist), "--with", str(kernels)]
-        command += ["--receipts", str(self.receipts), "--python", str(self.python)]
+        command += ["--receipts", str(self.receipts), "--python", str(self.looking)]
         if case.traced:
             self._trace(run, kernels, case.operators)
         else:
@@ -181,7 +185,7 @@ class Bench:
         seconds = time.monotonic() - began
         gate = self.ours("-m", "day0", "ops", "receipts", str(wheel))
         said = log.read_text(encoding="utf-8", errors="replace")
-        tokens = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else None
+        tokens = self.tokens(case, json.loads(out.read_text(encoding="utf-8"))) if out.is_file() else None
         wrong = self._judge(case, code, said, tokens, gate)
         same = (
             "no tokens" if tokens is None else "tokens as transformers" if tokens == self.expected else "other tokens"
@@ -195,6 +199,10 @@ class Bench:
             print(f"     not so: {line}")
         sys.stdout.flush()
         return wrong
+
+    def tokens(self, case: Case, wrote: Any) -> list[list[int]]:
+        """Return the tokens in what a run wrote."""
+        return list(wrote)
 
     def _judge(
         self,
