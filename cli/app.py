@@ -29,6 +29,7 @@ from day0.cli.options import (
     Run,
     Set,
     With,
+    Without,
     call,
 )
 
@@ -77,7 +78,9 @@ def trace(
     trust_remote_code: Annotated[bool, typer.Option(help="Run Python code that comes with the checkpoint.")] = False,
     adapt: Annotated[
         list[str] | None,
-        typer.Option(help="Let modules call day0's operators: an adapter, or all; see docs/adapters.md.", metavar="NAME"),
+        typer.Option(
+            help="Let modules call day0's operators: an adapter, or all; see docs/adapters.md.", metavar="NAME"
+        ),
     ] = None,
     world_size: Annotated[
         int, typer.Option(min=1, help="Trace one rank of so many, cut by the model's own tensor-parallel plan.")
@@ -155,6 +158,7 @@ def register(
     run: Run = DEFAULT_RUN,
     device: Device = None,
     with_: With = None,
+    without: Without = None,
     namespace: Namespace = None,
     fallback: Fallback = None,
     replacements: Replacements = None,
@@ -166,6 +170,7 @@ def register(
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; exit code 1 if the lock would change.")
     ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse ties that no traced call has reached yet.")] = False,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -179,12 +184,14 @@ def register(
         run=run,
         device=device,
         load=with_ or [],
+        without=without or [],
         namespace=namespace,
         fallback=fallback,
         replacements=replacements,
         replace=replace or [],
         upgrade=upgrade or [],
         check=check,
+        strict=strict,
         force=force,
         json=json,
     )
@@ -239,6 +246,7 @@ def run_(
     run: Annotated[Path | None, typer.Option("--run", help="Run folder; else runs/<name>.", metavar="DIR")] = None,
     device: Device = None,
     with_: With = None,
+    without: Without = None,
     replacements: Replacements = None,
     replace: Replace = None,
     allow_unverified: AllowUnverified = False,
@@ -259,6 +267,7 @@ def run_(
         run=run,
         device=device,
         load=with_ or [],
+        without=without or [],
         replacements=replacements,
         replace=replace or [],
         allow_unverified=allow_unverified,

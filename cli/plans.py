@@ -121,7 +121,9 @@ def override_plan(
     namespace: str | None = None,
     fallback: str | None = None,
     replacements: bool | None = None,
+    without: Sequence[str] = (),
     replace: Sequence[str] = (),
+    strict: bool = False,
 ) -> Playbook:
     """Let flags override what the plan says; what no flag names stays."""
     changes: dict[str, Any] = {}
@@ -134,6 +136,10 @@ def override_plan(
         changes["fallback"] = fallback
     if replacements is not None:
         changes["replacements"] = replacements
+    if without:
+        changes["without"] = tuple(dict.fromkeys((*plan.register_.without, *without)))
+    if strict:
+        changes["strict"] = True
     if replace:
         changes["replace"] = tuple(dict.fromkeys((*plan.register_.replace, *replace)))
     if load:

@@ -156,13 +156,24 @@ def _trace(talk: Talk, trace: Trace, *, operators: bool) -> None:
 
 def _lock(talk: Talk, lock: Lock) -> None:
     table = _table(talk, "operator", "dtypes", "chosen", "kind", "refused")
+    table.columns[0].no_wrap = True
     for entry in lock.entries:
         refused = sum(1 for one in entry.decisions if not one.accepted)
         dtypes = ", ".join(dict.fromkeys(entry.dtypes))
-        table.add_row(_safe(entry.operator), dtypes, _safe(entry.identity), entry.kind, str(refused or ""))
+        one = entry.identity
+        chosen = f"{one.namespace}:{one.id}=={one.version}"
+        table.add_row(_safe(entry.operator), dtypes, _safe(chosen), entry.kind, str(refused or ""))
     if lock.entries:
         talk.say("")
         talk.out.print(table)
+    for text in lock.ambiguities:
+        talk.say(f"\n[yellow]warning[/yellow]: {_safe(text)}")
+    if lock.holes:
+        talk.say("\nnext to what was traced, no kernel takes (a reference or fallback would run):")
+        for text in lock.holes[:TOP]:
+            talk.say(f"  {_safe(text)}")
+        if len(lock.holes) > TOP:
+            talk.say(f"  and {len(lock.holes) - TOP} more in ops.lock")
 
 
 def _numerics(talk: Talk, report: NumericsReport) -> None:

@@ -17,9 +17,9 @@ __all__ = ["angle_form", "laid_out", "read"]
 
 
 def angle_form(module: nn.Module) -> str:
-    """Return how the angles of a module's rotary embedding stand: `twice`, one half after the other, `alternating`,
-    each one beside itself, or `once`.
+    """Return how the angles of a module's rotary embedding stand: `twice`, `alternating` or `once`.
 
+    Twice means one half after the other, alternating each angle beside itself.
     The functions multiply by what they get, and the operator reads each angle once: what is not given twice may not be
     taken for it. The embeddings of the module's file are made anew from its config, and called with positions that
     differ in every dimension. Raises Refused where there is none to ask.

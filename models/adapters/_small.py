@@ -5,14 +5,13 @@ Its constructor is not called, since what that wants differs from class to class
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
-__all__ = ["draw", "linear", "small"]
+__all__ = ["draw", "linear", "norm", "small"]
 
 _OWN = frozenset(vars(nn.Module()))
 
@@ -62,9 +61,9 @@ def linear(like: Any, generator: torch.Generator, inputs: int, outputs: int) -> 
     return made.requires_grad_(False)
 
 
-def with_field(config: Any, **fields: Any) -> Any:
-    """Return a copy of a config with other values in some fields."""
-    made = copy.copy(config)
-    for name, value in fields.items():
-        object.__setattr__(made, name, value)
-    return made
+def norm(like: Any, generator: torch.Generator, width: int) -> nn.Module:
+    """Return a layer norm of another width in the dtype and with the eps of another."""
+    made = nn.LayerNorm(width, eps=like.eps, dtype=like.weight.dtype)
+    for parameter in made.parameters():
+        parameter.data = draw(generator, width).to(parameter.dtype)
+    return made.requires_grad_(False)

@@ -29,9 +29,7 @@ def candidates(module: nn.Module) -> Sequence[Candidate]:
     if getattr(module, "has_post_expert_norm", False):
         raise Refused("it normalises behind each expert, which day0::fused_experts does not")
     return [
-        Candidate(
-            text=f"{text}{', interleaved' if interleaved else ''}", forward=_forward(kind, limit, interleaved)
-        )
+        Candidate(text=f"{text}{', interleaved' if interleaved else ''}", forward=_forward(kind, limit, interleaved))
         for text, kind, limit in activation_kinds(module)
         for interleaved in (not getattr(module, "is_concatenated", True), getattr(module, "is_concatenated", True))
     ]

@@ -19,7 +19,8 @@ from day0.models.adapters._small import draw
 __all__ = ["ADAPTER"]
 
 CHUNKED, RECURRENT = "chunk_kimi_delta_attention", "recurrent_kimi_delta_attention"
-CHUNK = 64
+CHUNK = 16
+"""Tokens at one time: how far, is the kernel's own matter, and results are the same."""
 HEADS, KEYS, VALUES = 2, 8, 6
 
 
@@ -42,7 +43,6 @@ def _kernel(name: str) -> Callable[..., Any]:
         initial_state: torch.Tensor | None = None,
         output_final_state: bool = False,
         use_qk_l2norm_in_kernel: bool = False,
-        chunk_size: int = CHUNK,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         if not use_qk_l2norm_in_kernel or kwargs.get("cu_seqlens") is not None:
@@ -54,7 +54,7 @@ def _kernel(name: str) -> Callable[..., Any]:
         state = query.new_zeros(shape, dtype=wide) if initial_state is None else initial_state.to(wide)
         args = (query, key, value, g, beta, state)
         if name == CHUNKED:
-            out_BSHV, state = torch.ops.day0.kda_chunked(*args, chunk_size, "kv")
+            out_BSHV, state = torch.ops.day0.kda_chunked(*args, CHUNK, "kv")
         else:
             out_BSHV, state = torch.ops.day0.kda_recurrent(*args, "kv")
         return out_BSHV, state if output_final_state else None
@@ -63,7 +63,7 @@ def _kernel(name: str) -> Callable[..., Any]:
 
 
 def probe(module: nn.Module, generator: torch.Generator) -> Probe:
-    """A prompt longer than a chunk and one token behind it, with strong and weak decay."""
+    """A prompt of several chunks and one token behind it, with strong and weak decay."""
     functions = calls_of(module, CHUNKED, RECURRENT)
 
     def both(run: Callable[[str], Callable[..., Any]]) -> Callable[..., Any]:
@@ -76,10 +76,10 @@ def probe(module: nn.Module, generator: torch.Generator) -> Probe:
         return call
 
     def ours(candidate: Candidate) -> Callable[..., Any]:
-        names: dict[str, Any] = candidate.forward.__globals__  # type: ignore[attr-defined]  # made by rebound
+        names: dict[str, Any] = candidate.forward.__globals__
         return both(lambda name: names[name])
 
-    tokens = CHUNK + 6
+    tokens = 2 * CHUNK + 6
     q, k = (draw(generator, 2, tokens, HEADS, KEYS) for _ in range(2))
     v_BSHV = draw(generator, 2, tokens, HEADS, VALUES)
     g_BSHK = -torch.rand(2, tokens, HEADS, KEYS, generator=generator, dtype=torch.float64)
@@ -91,7 +91,7 @@ def probe(module: nn.Module, generator: torch.Generator) -> Probe:
 ADAPTER = Adapter(
     title="Kimi Delta Attention: its recurrence, by chunks and token by token",
     operators=("day0::kda_chunked", "day0::kda_recurrent"),
-    classes=("transformers.models.*DeltaAttention",),
+    classes=("transformers.models.*DeltaAttention", "transformers.models.*LinearAttention"),
     candidates=candidates,
     probe=probe,
 )

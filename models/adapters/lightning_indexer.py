@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from day0.models.adapters._adapter import Adapter, Candidate, Forward, Probe, Refused, needs
-from day0.models.adapters._small import draw, linear, small
+from day0.models.adapters._small import draw, linear, norm, small
 from day0.models.adapters.rope import to_halves
 
 __all__ = ["ADAPTER"]
@@ -84,7 +84,7 @@ def probe(module: nn.Module, generator: torch.Generator) -> Probe:
         "wq_b": linear(module.wq_b, generator, RANK, HEADS * HEAD),
         "wk": linear(module.wk, generator, WIDTH, HEAD),
         "weights_proj": linear(module.weights_proj, generator, WIDTH, HEADS),
-        "k_norm": _norm(module.k_norm, generator),
+        "k_norm": norm(module.k_norm, generator, HEAD),
     }
     sizes = {"n_heads": HEADS, "head_dim": HEAD, "qk_rope_head_dim": TURNED, "index_topk": TOPK, "layer_idx": 0}
     made = small(module, generator, {}, children, **sizes, softmax_scale=HEAD**-0.5)
@@ -98,13 +98,6 @@ def probe(module: nn.Module, generator: torch.Generator) -> Probe:
         x_BSD, rank_BSR = draw(generator, 2, queries, WIDTH), draw(generator, 2, queries, RANK)
         calls.append((x_BSD, rank_BSR, angles, mask_BST, None, cache))
     return Probe(module=made, calls=tuple(calls), settle=lambda chosen: _mask(chosen))
-
-
-def _norm(like: Any, generator: torch.Generator) -> nn.Module:
-    made = nn.LayerNorm(HEAD, eps=like.eps, dtype=like.weight.dtype)
-    for parameter in made.parameters():
-        parameter.data = draw(generator, HEAD).to(parameter.dtype)
-    return made
 
 
 class _Cache:

@@ -60,7 +60,7 @@ def _forward(eps: float, offset: float | None, round_first: bool) -> Forward:
 
 def probe(module: nn.Module, generator: torch.Generator) -> Probe:
     """Rows of usual size, tiny ones that eps decides, and large ones."""
-    made = small(module, generator, {name: (WIDTH,) for name in module._parameters})
+    made = small(module, generator, dict.fromkeys(module._parameters, (WIDTH,)))
     x_XD = draw(generator, 3, 5, WIDTH)
     return Probe(module=made, calls=((x_XD,), (1e-3 * x_XD,), (100.0 * x_XD,)))
 

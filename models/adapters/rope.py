@@ -114,7 +114,7 @@ def probe(module: nn.Module, generator: torch.Generator) -> Probe:
         calls.append((*args, *taken))
 
     def ours(candidate: Candidate) -> Callable[..., Any]:
-        return all_of(candidate.forward.__globals__)  # type: ignore[attr-defined]  # made by rebound
+        return all_of(candidate.forward.__globals__)
 
     return Probe(module=None, calls=tuple(calls), own=own, ours=ours)
 
@@ -130,7 +130,7 @@ def _runs(own: Callable[..., Any], args: tuple[Any, ...], name: str) -> bool:
 ADAPTER = Adapter(
     title="rotary positions inside an attention, which keeps the rest of its own code",
     operators=("day0::rope",),
-    classes=("transformers.models.*Attention"),
+    classes=("transformers.models.*Attention",),
     candidates=candidates,
     probe=probe,
 )

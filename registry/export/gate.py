@@ -248,5 +248,7 @@ def _reason(
     meant = [it.reason for process in processes for it in process.declined if it.target in one.targets]
     if meant:
         return f"the engine built {', '.join(sorted(one.targets))} for others only: {meant[0]}"
+    if one.entry.operator.startswith("aten::"):
+        return "the plugin was loaded, and nothing called it through torch's dispatcher; compiled graphs do not"
     names = " or ".join(sorted(one.targets)) or one.entry.operator
     return f"the plugin was loaded, and no {names} of the engine asked for it"

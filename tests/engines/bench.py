@@ -61,6 +61,8 @@ class Case:
     """What it has to print."""
     refused: str = ""
     """The engine must not start, and has to say this."""
+    says: str = ""
+    """What the engine's log has to hold, so that what is planted is known to have been there."""
     plugin: bool = True
     """Whether the plugin is installed in this run."""
 
@@ -224,6 +226,8 @@ class Bench:
             wrong.append(
                 "the tokens are other ones" if case.tokens == "same" else "inconclusive: the fault changed nothing"
             )
+        if case.says and case.says not in said:
+            wrong.append(f"the engine did not say {case.says!r}")
         if gate.returncode != case.receipts:
             wrong.append(f"`day0 ops receipts` ended with {gate.returncode}, not {case.receipts}")
         flat = " ".join((gate.stdout + gate.stderr).split())

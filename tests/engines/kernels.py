@@ -32,6 +32,11 @@ def gated_activation(gate_up: torch.Tensor, kind: str, *attributes: Any, **named
     return (torch.nn.functional.silu(gate) * up).contiguous()
 
 
+def silu(x: torch.Tensor) -> torch.Tensor:
+    """Compute one of torch's own operators by others."""
+    return x * torch.sigmoid(x)
+
+
 def _made(operator: str, run: Any, why: str) -> Implementation:
     return Implementation(
         operator=operator,
@@ -50,4 +55,5 @@ IMPLEMENTATIONS = (
     _made("day0::rms_norm", rms_norm, "torch's rms_norm"),
     _made("day0::fused_add_rms_norm", fused_add_rms_norm, "addition and torch's rms_norm"),
     _made("day0::gated_activation", gated_activation, "two torch operators"),
+    _made("aten::silu", silu, "sigmoid and a product"),
 )

@@ -15,6 +15,7 @@ DTYPES = {
     "day0::fused_add_rms_norm": ("float32", "float32", "float32"),
     "day0::gated_activation": ("float32",),
     "day0::moe_router": ("float32", "float32"),
+    "aten::silu": ("float32",),
 }
 
 

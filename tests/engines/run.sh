@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The export, tried in real engines: an environment for each in WORK, then its runs. `run.sh WORK [ENGINE…]`
-# Needs Python 3.11, g++, 10 GB and half an hour. An environment that is there already is used as it is.
+# Needs Python 3.11, g++, 10 GB and half an hour. An environment that is there already is used as it is; CASES names some
+# of the cases of run_ENGINE.py.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 work="$(realpath -m "${1:?give a folder to work in}")"
@@ -26,6 +27,6 @@ failed=0
 for engine in "${engines[@]}"; do
     make_env "$engine"
     echo "engines: $engine"
-    "$ours" "$here/run_$engine.py" "$work/$engine/bin/python" "$work/run-$engine" || failed=1
+    "$ours" "$here/run_$engine.py" "$work/$engine/bin/python" "$work/run-$engine" ${CASES:-} || failed=1
 done
 exit "$failed"

@@ -56,6 +56,8 @@ CLAIMS = Plant(
     "    class Claims(CpuPlatform):\n"
     "        def is_out_of_tree(self):\n"
     "            return True\n"
+    "        def __init__(self):\n"
+    "            print('planted: this platform claims to be out of tree', flush=True)\n"
     "    globals()[name] = Claims\n"
     "    return Claims\n",
     entry_points="[vllm.platform_plugins]\naa_planted = aa_planted:platform\n",
@@ -75,6 +77,15 @@ CASES = (
         title="with fused_add_rms_norm in the lock",
         operators=("day0::rms_norm", "day0::fused_add_rms_norm", "day0::gated_activation"),
         arguments=("compiled",),
+    ),
+    Case(name="aten", title="an operator of torch", operators=("aten::silu",), arguments=("eager",)),
+    Case(
+        name="aten-compiled",
+        title="planted: an operator of torch under torch.compile, which makes its own code of it",
+        operators=("aten::silu",),
+        arguments=("compiled",),
+        receipts=1,
+        reported=("inert aten::silu@1 base:smoke==1.0", "compiled graphs do not"),
     ),
     Case(
         name="fault-zero",
@@ -125,6 +136,7 @@ CASES = (
         arguments=("eager", "transformers"),
         env={"VLLM_USE_HW_AGNOSTIC": "1"},
         plant=Plant(source=ONE_REGISTRY),
+        says="Using hw-agnostic layer: RMSNorm",
         receipts=1,
         reported=BOTH,
     ),
@@ -134,6 +146,7 @@ CASES = (
         operators=LAYERS,
         arguments=("eager",),
         plant=CLAIMS,
+        says="planted: this platform claims to be out of tree",
         receipts=1,
         reported=BOTH,
     ),
@@ -217,7 +230,7 @@ def main() -> int:
     failed = 0 if asked.case else ports(bench)
     wanted = [one for one in CASES if not asked.case or one.name in asked.case]
     failed += sum(bool(bench.run(one, "vllm_generate.py", "vllm.general_plugins")) for one in wanted)
-    print(f"{len(wanted)} cases, {failed or 'none'} not as expected")
+    print(f"{len(wanted)} cases, {f'{failed} not' if failed else 'all'} as expected")
     return int(failed > 0)
 
 

@@ -36,8 +36,8 @@ def override(bundle: Bundle, operator: str, key: str) -> None:
         library.impl(
             operator.partition("::")[2], _router(bundle, operator, below, signatures), key, allow_override=True
         )
+    # Not written down as bound: every process has it, and those without a model have nothing to call it.
     bundle.overloads[operator] = library
-    bundle.book.bound(PLACE, operator)
 
 
 def _router(bundle: Bundle, operator: str, below: Callable[..., Any], signatures: Any) -> Callable[..., Any]:

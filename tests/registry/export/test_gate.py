@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from day0.errors import Day0Error
-from day0.registry.export.gate import Coverage, Expected, judge, newest_run, read_receipts
+from day0.registry.export.gate import Coverage, Expected, Process, judge, newest_run, read_receipts
 from day0.registry.export.runtime.receipts import ReceiptBook
 from tests.registry.export.conftest import lock_of
 
@@ -190,3 +190,11 @@ def test_shapes_are_kept_up_to_a_bound(folder: Path) -> None:
         book.ran(NORM, "float32 float32", "RMSNorm", "a", f"[{number}, 8]", captured=False)
     (row,) = book.document()["calls"]
     assert (row["count"], len(row["shapes"]), row["more_shapes"]) == (100, 64, 36)
+
+
+def test_an_aten_operator_that_nothing_called_says_where_it_would_have_been(kernels: Path) -> None:
+    (entry,) = lock_of(kernels, "aten::erfinv").entries
+    expected = Expected(entry=entry, targets=frozenset({"aten"}), tested_shapes=frozenset())
+    (covered,) = judge([expected], [Process.model_validate(receipt(1))])
+    assert covered.status == "inert"
+    assert covered.reason.endswith("nothing called it through torch's dispatcher; compiled graphs do not")

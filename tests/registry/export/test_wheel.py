@@ -14,7 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from day0 import __version__
-from tests.registry.export.conftest import Made, write
+from day0.codec import body_hash
+from day0.registry.collect import collect
+from day0.registry.export.adapters import choose_adapter
+from day0.registry.export.plan import Options, make_plan
+from day0.registry.export.wheel import Payload, write_wheel
+from tests.registry.export.conftest import Made, lock_of, write
 
 OPERATORS = ("day0::rms_norm", "day0::gated_activation")
 
@@ -47,6 +52,19 @@ def test_record_and_manifest_have_the_hash_of_every_file(make: Callable[..., Mad
     assert [entry["file"] for entry in manifest["entries"]] == ["with/0_my kernels.py"] * 2
     assert str(tmp_path) not in json.dumps({**manifest, "receipts": ""}), "a path of this machine is in the manifest"
     assert f"Requires-Dist: day0=={__version__}\n" in files[f"{record.removesuffix('RECORD')}METADATA"].decode()
+
+
+def test_what_a_package_brought_is_required_and_not_carried(kernels: Path, tmp_path: Path) -> None:
+    lock = lock_of(kernels, "day0::rms_norm", distribution="their-kernels==1.2")
+    plan = make_plan(lock, collect((kernels,)), choose_adapter("vllm"), Options(allow_unverified=True))
+    payload = Payload(lock_text="{}", lock_hash=body_hash(lock), receipts="r", dispatch_key="", tested_shapes={})
+    wheel = write_wheel(plan, payload, tmp_path)
+    assert wheel.requires == (f"day0=={__version__}", "their-kernels==1.2")
+    with zipfile.ZipFile(wheel.path) as archive:
+        names = archive.namelist()
+        metadata = archive.read(next(name for name in names if name.endswith("METADATA"))).decode()
+    assert "Requires-Dist: their-kernels==1.2\n" in metadata
+    assert not any("/with/" in name for name in names)
 
 
 def test_pip_installs_it_and_loading_it_needs_the_standard_library_only(
