@@ -187,9 +187,7 @@ class Bench:
         said = log.read_text(encoding="utf-8", errors="replace")
         tokens = self.tokens(case, json.loads(out.read_text(encoding="utf-8"))) if out.is_file() else None
         wrong = self._judge(case, code, said, tokens, gate)
-        same = (
-            "no tokens" if tokens is None else "tokens as transformers" if tokens == self.expected else "other tokens"
-        )
+        same = "no tokens" if tokens is None else self.compared(case) if tokens == self.expected else "other tokens"
         print(
             f"{'ok  ' if not wrong else 'FAIL'} {case.name}: {case.title}; {same}, receipts {gate.returncode}, {seconds:.0f} s"
         )
@@ -199,6 +197,10 @@ class Bench:
             print(f"     not so: {line}")
         sys.stdout.flush()
         return wrong
+
+    def compared(self, case: Case) -> str:
+        """Say of the right tokens what they are."""
+        return "tokens as transformers"
 
     def tokens(self, case: Case, wrote: Any) -> list[list[int]]:
         """Return the tokens in what a run wrote."""
