@@ -189,7 +189,7 @@ CASES = (
             "engine.ADAPTER = dataclasses.replace(engine.ADAPTER, targets=tuple(moved))\n"
         ),
         receipts=1,
-        reported=("inert", "topk.biased_grouped_topk still holds"),
+        reported=("inert", "topk.biased_grouped_topk: this name still holds"),
     ),
 )
 

@@ -312,7 +312,7 @@ def _ask_function(plugin: Plugin, dotted: str) -> None:
         name = getattr(replacing[-1], "__qualname__", repr(replacing[-1]))
         plugin.bundle.book.declined(target.name, "", f"{name} was registered later and stands in its place")
     for where in _holders(original):
-        plugin.bundle.book.declined(target.name, where, f"{where} still holds SGLang's own function")
+        plugin.bundle.book.declined(target.name, where, "this name still holds SGLang's own function")
 
 
 def _holders(function: Callable[..., Any]) -> list[str]:
