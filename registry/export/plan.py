@@ -82,7 +82,7 @@ class ExportPlan:
             raise Day0Error(
                 f"export to {self.found.adapter.engine}",
                 "no entry of the lock is left to export",
-                hint="a lock without entries needs no plugin; look at it with `day0 register --explain`",
+                hint="a lock without entries needs no plugin; look at it with `day0 ops explain`",
             )
 
 
@@ -116,6 +116,8 @@ def _unverified(entry: LockEntry, device: str) -> str:
         return f"what was verified is another source, {found.source_hash[:19]}, not {entry.source_hash[:19]}"
     if found.device != device:
         return f"it was verified on {found.device}, and the lock is for {device}"
+    if planted := found.environment.get("planted"):
+        return f"it was verified while faults were planted: {planted}"
     return ""
 
 
@@ -148,4 +150,10 @@ def _route(
     if not targets and not entry.operator.startswith("aten::"):
         where = found.adapter.engine
         return refuse(f"nothing in {where} {found.adapter.tested} is a target for {entry.operator}", skip)
+    known_contract = dict(found.adapter.contracts).get(entry.operator)
+    if targets and known_contract != entry.identity.contract:
+        return refuse(
+            f"it is of contract {entry.identity.contract}, and {found.name} hands on arguments of {known_contract}",
+            skip,
+        )
     return Route(entry=entry, implementation=one, targets=targets)

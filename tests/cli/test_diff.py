@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,20 @@ def day0(*words: object) -> Result:
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
-@pytest.fixture
-def run(run_folder: Path) -> Path:
-    """Return a run folder with a trace and an inventory of the toy."""
-    done = day0("trace", "toy", "--run", run_folder, "--phase", "prefill=4", "--phase", "decode=1@4")
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a run folder with a trace and an inventory of the toy, once for all tests here."""
+    folder = tmp_path_factory.mktemp("diff") / "run"
+    done = day0("trace", "toy", "--run", folder, "--phase", "prefill=4", "--phase", "decode=1@4")
     assert done.exit_code == 0, done.output
-    assert day0("inventory", "--run", run_folder, "--device", "sim").exit_code == 0
+    assert day0("inventory", "--run", folder, "--device", "sim").exit_code == 0
+    return folder
+
+
+@pytest.fixture
+def run(made: Path, run_folder: Path) -> Path:
+    """Return a copy of it, for one test to change."""
+    shutil.copytree(made, run_folder)
     return run_folder
 
 

@@ -127,7 +127,7 @@ def test_a_kernel_of_ones_own_takes_the_place_of_the_fallback(twice: Twice, tmp_
     assert "fell_back" not in done.stdout
     lock = json.loads((tmp_path / "runs/toy-on-sim/ops.lock").read_text())["body"]
     mine = next(entry for entry in lock["entries"] if entry["operator"] == "aten::silu")
-    assert (mine["kind"], mine["origin"]) == ("kernel", "mine.py")
+    assert (mine["kind"], mine["origin"]) == ("kernel", "mine.py:7")
 
 
 def test_a_wrong_kernel_of_ones_own_fails_the_check_and_does_not_reach_the_canary(tmp_path: Path) -> None:

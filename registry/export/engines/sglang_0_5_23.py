@@ -77,6 +77,13 @@ ADAPTER = Adapter(
             arguments="sigmoid scores with a correction bias, without shared experts; experts come back as int32",
         ),
     ),
+    contracts=(
+        ("day0::fused_add_rms_norm", 1),
+        ("day0::gated_activation", 1),
+        ("day0::moe_router", 2),
+        ("day0::rms_norm", 1),
+        ("day0::rope", 1),
+    ),
     removal="when no lock in use is served by SGLang 0.5.23",
 )
 

@@ -106,6 +106,13 @@ ADAPTER = Adapter(
             optional=True,
         ),
     ),
+    contracts=(
+        ("day0::fused_add_rms_norm", 1),
+        ("day0::gated_activation", 1),
+        ("day0::moe_router", 2),
+        ("day0::rms_norm", 1),
+        ("day0::rope", 1),
+    ),
     removal="when no lock in use is served by vLLM 0.32",
 )
 

@@ -52,6 +52,8 @@ class Adapter:
     entry_points: tuple[tuple[str, str], ...]
     """Group and function of the adapter's file: `("vllm.general_plugins", "register")`."""
     targets: tuple[Target, ...]
+    contracts: tuple[tuple[str, int], ...]
+    """Contract version of each operator for which the targets' arguments were worked out."""
     removal: str
     """When this file can go."""
 

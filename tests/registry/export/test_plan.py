@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,36 @@ def test_every_adapter_names_operators_that_exist_and_its_targets_once() -> None
         assert len(names) == len(set(names)), found.name
         unknown = {op for target in found.adapter.targets for op in target.operators} - set(known)
         assert not unknown, f"{found.name}: {unknown}"
+
+
+def test_every_adapter_hands_on_arguments_of_the_current_contracts() -> None:
+    """When a contract changes, look at the targets of its operator, then at this number."""
+    from day0.reference_ops.load import load_operators
+
+    known = load_operators()
+    for found in adapters():
+        wanted = {op: known[op].version for target in found.adapter.targets for op in target.operators}
+        assert dict(found.adapter.contracts) == wanted, found.name
+
+
+def test_an_entry_of_another_contract_than_the_adapter_knows_is_refused(kernels: Path) -> None:
+    lock = lock_of(kernels, "day0::rms_norm")
+    (entry,) = lock.entries
+    newer = entry.identity.model_copy(update={"contract": 7})
+    found = choose_adapter("vllm")
+    one = next(one for one in collect((kernels,)) if str(one.identity) == str(entry.identity))
+    entry = entry.model_copy(update={"identity": newer})
+    plan = make_plan(
+        lock.model_copy(update={"entries": (entry,)}), [replace(one, contract=7)], found, Options(allow_unverified=True)
+    )
+    assert "it is of contract 7, and vllm_0_32 hands on arguments of 1" in refused(plan)
+
+
+def test_what_was_verified_with_planted_faults_does_not_serve(kernels: Path) -> None:
+    (entry,) = lock_of(kernels, "day0::rms_norm").entries
+    found = {**verified(entry.source_hash, "cpu"), "environment": {"planted": "topk_drops_ties"}}
+    plan = plan_of(lock_of(kernels, "day0::rms_norm", verified=found), kernels, Options())
+    assert "while faults were planted: topk_drops_ties" in refused(plan)
 
 
 def test_an_entry_that_was_verified_on_the_locks_device_needs_no_leave(kernels: Path) -> None:
