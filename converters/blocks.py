@@ -139,7 +139,8 @@ def _pool(values_RG: torch.Tensor, block_rows: int, block_groups: int, *, larges
         fill = -NEVER if largest else NEVER
         values_RG = torch.nn.functional.pad(values_RG, (0, right, 0, down), value=fill)
     blocks = values_RG.unflatten(0, (-1, block_rows)).unflatten(2, (-1, block_groups))
-    return blocks.amax(dim=(1, 3)) if largest else blocks.amin(dim=(1, 3))
+    pooled: torch.Tensor = blocks.amax(dim=(1, 3)) if largest else blocks.amin(dim=(1, 3))
+    return pooled
 
 
 def bounds_of(

@@ -64,23 +64,23 @@ def find_weights(folder: Folder, architecture: Architecture, parameters: Convers
     rest = {name: one for name, one in folder.tensors.items() if name not in taken}
     dropped = tuple(sorted(name for name in rest if name.rpartition(".")[2] in _ACTIVATIONS))
     rest = {name: one for name, one in rest.items() if name not in dropped}
-    weights, kept, unknown = [], [], []
-    for weight in claimed:
-        known = architecture.role(weight.name)
-        (weights if known else unknown).append(weight)
+    weights = [one for one in claimed if architecture.role(one.name)]
+    strange = [one for one in claimed if not architecture.role(one.name)]
+    unknown = [name for name in rest if architecture.role(name) is None]
+    if (strange or unknown) and not parameters.keep_unknown:
+        raise _unknown(folder, architecture, [*(one.name for one in strange), *unknown])
+    kept = [part for one in strange for part in one.parts.values()] + [rest[name] for name in unknown]
     plain = load_formats()[_PLAIN]
     for name, stored in rest.items():
         known = architecture.role(name)
         if known is None:
-            unknown.append(stored)
-            kept.append(stored)
             continue
-        _refuse_orphan(stored, folder)
+        _refuse_orphan(stored)
         found = plain.find(stored, folder.tensors, quantisation) if known.role != "keep" else None
-        (kept if found is None else weights).append(found or stored)  # type: ignore[arg-type]  # each of its own kind
-    if unknown and not parameters.keep_unknown:
-        raise _unknown(folder, architecture, [one.name for one in unknown])
-    kept += [part for one in unknown if isinstance(one, Weight) for part in one.parts.values()]
+        if found is None:
+            kept.append(stored)
+        else:
+            weights.append(found)
     return Found(weights=tuple(weights), kept=tuple(kept), dropped=dropped)
 
 
@@ -103,7 +103,7 @@ def _claimed(folder: Folder, quantisation: Mapping[str, Any], parameters: Conver
     return found
 
 
-def _refuse_orphan(stored: Stored, folder: Folder) -> None:
+def _refuse_orphan(stored: Stored) -> None:
     """Refuse halves of a quantised weight: copied on, they would be garbage without an error."""
     kind = ""
     if stored.name.endswith(_PAYLOAD_ENDS) and stored.dtype in ("U8", "I8", "I32"):

@@ -152,7 +152,8 @@ def _joined(path: Path, shards: dict[str, Header], places: dict[str, str] | None
 
 
 def _others(folder: Path, known: set[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    others, left = [], []
+    others: list[str] = []
+    left: list[str] = []
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)

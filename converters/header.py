@@ -157,9 +157,13 @@ def _refuse_gaps(path: Path, tensors: dict[str, Stored], begin: int, size: int) 
     at = begin
     for one in sorted(tensors.values(), key=lambda one: (one.begin, one.nbytes)):
         if one.begin != at:
-            wrong = "overlaps another tensor" if one.begin < at else f"leaves {one.begin - at:,} bytes of nobody before it"
+            wrong = (
+                "overlaps another tensor" if one.begin < at else f"leaves {one.begin - at:,} bytes of nobody before it"
+            )
             raise Day0Error(str(path), f"tensor {one.name[:120]!r} {wrong}", hint=_AGAIN)
         at += one.nbytes
     if at != size:
-        wrong = f"cut off: its tensors end at byte {at:,}" if at > size else f"longer than its tensors, which end at {at:,}"
+        wrong = (
+            f"cut off: its tensors end at byte {at:,}" if at > size else f"longer than its tensors, which end at {at:,}"
+        )
         raise Day0Error(str(path), f"it is {wrong}, and it has {size:,} bytes", hint=_AGAIN)

@@ -119,7 +119,9 @@ def _check(parameters: ConversionParameters, target: Target) -> None:
         try:
             re.compile(text)
         except re.error as error:
-            raise Day0Error(f"{flag} {text}", f"no regular expression: {error}", hint="quote it for the shell") from None
+            raise Day0Error(
+                f"{flag} {text}", f"no regular expression: {error}", hint="quote it for the shell"
+            ) from None
 
 
 def _chosen(
@@ -128,13 +130,16 @@ def _chosen(
     """Return what is converted; the rest is kept."""
     chosen: list[Weight] = []
     kept = list(found.kept)
+    # Beside quantised weights, what is plain was left so on purpose; only --only asks for it.
+    spare = any(one.format.name != "plain" for one in found.weights) and not parameters.only
+    spare = spare or target.quantisation is None or target.mx_only
     for weight in found.weights:
         plain = weight.format.name == "plain"
         wanted = (not parameters.only or re.search(parameters.only, weight.name)) and not (
             parameters.skip and re.search(parameters.skip, weight.name)
         )
-        # Floats to floats: only what was quantised changes, for the rest of the model has the dtype it should have.
-        if wanted and not (plain and (target.quantisation is None or target.mx_only)):
+        # Floats to floats never: the rest of the model has the dtype that it should have.
+        if wanted and not (plain and spare):
             chosen.append(weight)
         else:
             kept += weight.parts.values()
@@ -145,7 +150,9 @@ def _chosen(
                 raise Day0Error(f"--to {target.name}", what, hint="leave it out with --skip, or use a quantiser")
     if not chosen:
         what = "there is nothing to convert: no weight of the checkpoint is in another format"
-        raise Day0Error(f"--to {target.name}", what, hint="see `day0 convert formats`; --only and --skip narrow the choice")
+        raise Day0Error(
+            f"--to {target.name}", what, hint="see `day0 convert formats`; --only and --skip narrow the choice"
+        )
     return chosen, kept
 
 

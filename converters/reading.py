@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from day0.converters.header import TORCH, Stored
+from day0.converters.writer import bytes_of
 from day0.errors import Day0Error
 
 __all__ = ["Buffers", "Reader"]
@@ -47,7 +48,7 @@ class Reader:
         size = out.numel() * dtype.itemsize
         if begin + size > stored.nbytes:
             raise ValueError(f"{stored.name}: a piece beyond its end")
-        self._fill(stored, memoryview(out.reshape(-1).view(torch.uint8).numpy()), stored.begin + begin)
+        self._fill(stored, bytes_of(out), stored.begin + begin)
         return out
 
     def whole(self, stored: Stored, *, into: str) -> torch.Tensor:
@@ -57,7 +58,7 @@ class Reader:
     def raw(self, stored: Stored, begin: int, size: int, *, into: str) -> torch.Tensor:
         """Return bytes of a tensor of any dtype."""
         out = self.buffers.take(into, (size,), torch.uint8)
-        self._fill(stored, memoryview(out.numpy()), stored.begin + begin)
+        self._fill(stored, bytes_of(out), stored.begin + begin)
         return out
 
     def _fill(self, stored: Stored, data: memoryview, at: int) -> None:

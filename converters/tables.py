@@ -82,7 +82,11 @@ def encode(layout: FloatLayout, halves: int, exponent: int, *, flush: bool) -> t
         exact = rest == 0
     # A carry into the next exponent lands in the right bits by itself.
     field = unit + layout.mantissa + layout.bias
-    bits = whole if field == 1 and whole < (1 << layout.mantissa) else (field << layout.mantissa) + whole - (1 << layout.mantissa)
+    bits = (
+        whole
+        if field == 1 and whole < (1 << layout.mantissa)
+        else (field << layout.mantissa) + whole - (1 << layout.mantissa)
+    )
     subnormal = 0 < bits < (1 << layout.mantissa)
     if bits > layout.largest:
         return layout.largest, False, False

@@ -12,13 +12,14 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from day0.converters.header import BITS
 from day0.errors import Day0Error
 
-__all__ = ["PART", "Output", "ShardWriter", "planned_size", "sync_folder"]
+__all__ = ["PART", "Output", "ShardWriter", "bytes_of", "planned_size", "sync_folder"]
 
 PART = ".part"
 _ALIGN = 64
@@ -78,7 +79,7 @@ class ShardWriter:
 
     def append(self, name: str, piece: torch.Tensor) -> None:
         """Write the next bytes of a tensor; `piece` is contiguous, of any dtype."""
-        data = memoryview(piece.reshape(-1).view(torch.uint8).numpy())
+        data = bytes_of(piece)
         done = self._written[name]
         if done + len(data) > self._sizes[name]:
             raise ValueError(f"{name}: more bytes than planned")
@@ -108,6 +109,12 @@ class ShardWriter:
             os.close(self._file)
             self._file = -1
         self.part.unlink(missing_ok=True)
+
+
+def bytes_of(tensor: torch.Tensor) -> memoryview:
+    """Return the memory of a contiguous tensor."""
+    flat: Any = tensor.reshape(-1).view(torch.uint8).numpy()
+    return memoryview(flat)
 
 
 def sync_folder(folder: Path) -> None:

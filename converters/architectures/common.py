@@ -23,8 +23,14 @@ ARCHITECTURE = Architecture(
         "phi3",
     ),
     rules=(
-        rule(r"layers\.\d+\.(?:mlp|block_sparse_moe)\.experts\.\d+\.(?:\w+_proj|w[123])\.weight", "expert", "one expert"),
-        rule(r"layers\.\d+\.(?:mlp|block_sparse_moe)\.experts\.(?:gate_up_proj|down_proj)", "expert", "experts of a layer"),
+        rule(
+            r"layers\.\d+\.(?:mlp|block_sparse_moe)\.experts\.\d+\.(?:\w+_proj|w[123])\.weight", "expert", "one expert"
+        ),
+        rule(
+            r"layers\.\d+\.(?:mlp|block_sparse_moe)\.experts\.(?:gate_up_proj|down_proj)",
+            "expert",
+            "experts of a layer",
+        ),
         rule(r"layers\.\d+\.mlp\.(?:shared_expert\.)?\w+_proj\.weight", "linear", "MLP"),
         rule(r"layers\.\d+\.(?:mlp|block_sparse_moe)\.(?:gate|shared_expert_gate)\.(?:weight|bias)", "keep", "router"),
         rule(r"layers\.\d+\.(?:mlp|block_sparse_moe)\.(?:gate\.)?e_score_correction_bias", "keep", "router"),

@@ -34,7 +34,9 @@ def whole(rows: int) -> tuple[Segment, ...]:
     return (Segment(first=0, step=1, count=rows),)
 
 
-def read_rows(weight: Weight, reader: Reader, part: str, expert: int, first: int, last: int, width: int) -> torch.Tensor:
+def read_rows(
+    weight: Weight, reader: Reader, part: str, expert: int, first: int, last: int, width: int
+) -> torch.Tensor:
     """Return rows [R, width] of a part that has `width` values in each row of each matrix."""
     stored = weight.parts[part]
     pieces = []

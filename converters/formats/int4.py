@@ -68,7 +68,9 @@ def _group(quantisation: Mapping[str, object]) -> int | None:
         weights = one.get("weights") if isinstance(one, Mapping) else None
         size = weights.get("group_size") if isinstance(weights, Mapping) else None
         if isinstance(weights, Mapping) and weights.get("num_bits", 4) != 4:
-            raise Day0Error("config.json", f"weights of {weights['num_bits']} bits are packed, and day0 reads 4", hint="")
+            raise Day0Error(
+                "config.json", f"weights of {weights['num_bits']} bits are packed, and day0 reads 4", hint=""
+            )
         if type(size) is int and size > 0:
             sizes.add(size)
     return sizes.pop() if len(sizes) == 1 else None

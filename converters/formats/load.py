@@ -15,6 +15,8 @@ __all__ = ["load_formats"]
 @functools.cache
 def load_formats() -> dict[str, Format]:
     """Return all formats by name; `plain` comes last, because it claims what no other did."""
-    files = sorted(one.name for one in iter_modules(formats.__path__) if not one.name.startswith("_") and one.name != "load")
+    files = sorted(
+        one.name for one in iter_modules(formats.__path__) if not one.name.startswith("_") and one.name != "load"
+    )
     found = [import_module(f"{formats.__name__}.{file}").FORMAT for file in files]
     return {one.name: one for one in sorted(found, key=lambda one: (one.name == "plain", one.name))}

@@ -71,7 +71,8 @@ def values(weight: Weight, reader: Reader, expert: int, first: int, last: int) -
         scales = scales * _overall(weight, reader, expert)
     table = torch.tensor([*E2M1_VALUES, *(-value for value in E2M1_VALUES)])
     nibbles = torch.stack((codes & 15, codes >> 4), dim=-1).flatten(-2).to(torch.int32)
-    return table[nibbles].unflatten(-1, (-1, GROUP)).mul_(scales.unsqueeze(-1)).flatten(-2)
+    values_RC: torch.Tensor = table[nibbles].unflatten(-1, (-1, GROUP)).mul_(scales.unsqueeze(-1)).flatten(-2)
+    return values_RC
 
 
 def exact_bits(weight: Weight, reader: Reader) -> int | None:

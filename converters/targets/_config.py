@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from day0.records.convert import ConversionParameters
@@ -9,7 +10,7 @@ from day0.records.convert import ConversionParameters
 __all__ = ["block_config", "packed_config", "scheme"]
 
 
-def block_config(rows: int, columns: int) -> Any:
+def block_config(rows: int, columns: int) -> Callable[[ConversionParameters], dict[str, Any]]:
     """Return what makes the entry of FP8 in blocks."""
 
     def entry(parameters: ConversionParameters) -> dict[str, Any]:

@@ -85,7 +85,12 @@ def fp8_target(
             return False
         wanted = outputs(weight, parameters)["scale"]
         scales = weight.parts["scales"]
-        return weight.facts["block"] == block.sizes(weight) and (scales.dtype, scales.shape) == (wanted.dtype, wanted.shape)
+        if weight.parts["payload"].shape != weight.shape or len(weight.segments) > 1:
+            return False
+        return weight.facts["block"] == block.sizes(weight) and (scales.dtype, scales.shape) == (
+            wanted.dtype,
+            wanted.shape,
+        )
 
     return Target(
         name=name,
@@ -115,15 +120,13 @@ def _bounds(job: Job, bytes_RG: torch.Tensor, codes_RP: torch.Tensor | None, blo
     return bounds_of(_layout(job.parameters), bytes_RG, codes_RP, min(rows, ROWS), -(-columns // GROUP))
 
 
-def _scaled_rows(
-    bytes_RG: torch.Tensor, scale_MN: torch.Tensor, block: _Block, weight: Weight
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the row of the table for every group, and the scale of its block."""
+def _scaled_rows(bytes_RG: torch.Tensor, scale_MN: torch.Tensor, block: _Block, weight: Weight) -> torch.Tensor:
+    """Return the row of the table for every group."""
     rows, columns = block.sizes(weight)
     wide = scale_MN.repeat_interleave(min(rows, len(bytes_RG)), 0)[: len(bytes_RG)] if rows > 1 else scale_MN
     wide = wide.repeat_interleave(-(-columns // GROUP), 1)[:, : bytes_RG.shape[1]]
     k = (bytes_RG.to(torch.int16) - 127 - wide.to(torch.int16)).clamp_(LOWEST, HIGHEST) - LOWEST
-    return torch.where(bytes_RG == NAN_BYTE, NAN_ROW, k).to(torch.uint8), wide
+    return torch.where(bytes_RG == NAN_BYTE, NAN_ROW, k).to(torch.uint8)
 
 
 def _judged(
@@ -131,7 +134,7 @@ def _judged(
 ) -> tuple[Verdict, torch.Tensor, torch.Tensor]:
     """Return the verdict, the rows of the table and the scales [M, N]; codes are needed where not all is settled."""
     scale_MN = bounds.scale()
-    rows_RG, wide = _scaled_rows(bytes_RG, scale_MN, block, job.weight)
+    rows_RG = _scaled_rows(bytes_RG, scale_MN, block, job.weight)
     verdict = nan_verdict(job, bytes_RG)
     open_MN = scale_MN > bounds.normal
     if bool(open_MN.any()) and codes_RP is not None:
@@ -141,7 +144,10 @@ def _judged(
         flush = job.parameters.no_subnormal and job.parameters.allow_bounded
         counted = count_codes(codes_RP, rows_RG, where, fp8_table(_layout(job.parameters), flush=flush))
         bound = FLUSHED_BOUND if flush else MX_BOUND
-        verdict = worst(verdict, Verdict(changed=counted.changed, subnormal=counted.subnormal, bound=bound if counted.changed else ""))
+        verdict = worst(
+            verdict,
+            Verdict(changed=counted.changed, subnormal=counted.subnormal, bound=bound if counted.changed else ""),
+        )
     return verdict, rows_RG, scale_MN
 
 
@@ -236,7 +242,9 @@ def _from_values(job: Job, values_RC: torch.Tensor, block: _Block) -> Made:
     return Made(tensors={"weight": stored, "scale": _stored(job, scale_MN, block)}, verdict=worst(found, verdict))
 
 
-def _rounded(job: Job, values_RC: torch.Tensor, power_RC: torch.Tensor, layout: FloatLayout) -> tuple[torch.Tensor, Verdict]:
+def _rounded(
+    job: Job, values_RC: torch.Tensor, power_RC: torch.Tensor, layout: FloatLayout
+) -> tuple[torch.Tensor, Verdict]:
     top = 240.0 if layout is E4M3FNUZ else 448.0
     dtype = torch.float8_e4m3fnuz if layout is E4M3FNUZ else torch.float8_e4m3fn
     # Clamped first: beyond the largest value, what a cast does differs between devices and releases.
@@ -261,4 +269,5 @@ def _block_amax(values_RC: torch.Tensor, rows: int, columns: int) -> torch.Tenso
     down, right = -values_RC.shape[0] % rows, -values_RC.shape[1] % columns
     if down or right:
         values_RC = torch.nn.functional.pad(values_RC, (0, right, 0, down))
-    return values_RC.unflatten(0, (-1, rows)).unflatten(2, (-1, columns)).amax(dim=(1, 3))
+    largest: torch.Tensor = values_RC.unflatten(0, (-1, rows)).unflatten(2, (-1, columns)).amax(dim=(1, 3))
+    return largest

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -47,10 +47,6 @@ class Made:
     verdict: Verdict
 
 
-class _Tile(Protocol):
-    def __call__(self, job: Job, tile: MxTile | torch.Tensor) -> Made: ...
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
     """One format to convert to."""
@@ -63,7 +59,7 @@ class Target:
     """What becomes of all other weights."""
     outputs: Callable[[Weight, ConversionParameters], Mapping[str, Output]]
     """Role to tensor; shapes have rows before columns."""
-    tile: _Tile
+    tile: Callable[[Job, MxTile | torch.Tensor], Made]
     scan_tile: Callable[[Job, torch.Tensor, Callable[[], torch.Tensor]], Verdict] | None = None
     """`scan_tile(job, scale bytes, read the codes)`: the verdict of an MX tile without converting it."""
     prepare: Callable[[Job, Reader], Any] | None = None

@@ -39,7 +39,9 @@ def wide_target(layout: FloatLayout, summary: str, *, from_mx: str) -> Target:
         if not bool(where.any()):
             return verdict
         found = count_codes(codes(), bytes_RG, where, table)
-        return worst(verdict, Verdict(changed=found.changed, subnormal=found.subnormal, bound=bound if found.changed else ""))
+        return worst(
+            verdict, Verdict(changed=found.changed, subnormal=found.subnormal, bound=bound if found.changed else "")
+        )
 
     def tile(job: Job, source: MxTile | torch.Tensor) -> Made:
         if isinstance(source, MxTile):

@@ -54,7 +54,9 @@ def tile(job: Job, source: MxTile | torch.Tensor) -> Made:
     groups = values_RC.unflatten(1, (-1, GROUP))
     scale_RN = _rounded_up(torch.nan_to_num(groups).abs().amax(dim=-1) / LARGEST)
     wide = scale_RN.to(torch.float32).unsqueeze(-1)
-    code = torch.where(wide > 0, torch.nan_to_num(groups) / wide.clamp(min=1e-45), 0.0).round_().clamp_(-LARGEST, LARGEST)
+    code = (
+        torch.where(wide > 0, torch.nan_to_num(groups) / wide.clamp(min=1e-45), 0.0).round_().clamp_(-LARGEST, LARGEST)
+    )
     differ = (code * wide != groups) & ~groups.isnan()
     verdict = Verdict(changed=int(differ.sum()), bound=BOUND if bool(differ.any()) else "")
     shape = torch.tensor([job.weight.rows, job.weight.columns])

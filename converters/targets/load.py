@@ -18,7 +18,9 @@ SHORT = {"fp8": "fp8-128x128", "int4": "int4-g128"}
 @functools.cache
 def load_targets() -> dict[str, Target]:
     """Return all targets by name."""
-    files = sorted(one.name for one in iter_modules(targets.__path__) if not one.name.startswith("_") and one.name != "load")
+    files = sorted(
+        one.name for one in iter_modules(targets.__path__) if not one.name.startswith("_") and one.name != "load"
+    )
     found = [import_module(f"{targets.__name__}.{file}").TARGET for file in files]
     return {one.name: one for one in found}
 

@@ -23,7 +23,7 @@ __all__ = ["TARGET"]
 
 
 def _entry(parameters: ConversionParameters) -> dict[str, Any]:
-    return block_config(1, GROUP)(parameters.model_copy(update={"scales": "e8m0", "fnuz": False}))
+    return block_config(1, GROUP)(_plain(parameters))
 
 
 _FP8 = fp8_target("mxfp8", "", rows=1, columns=GROUP, suffix="_scale_inv", finer=(), quantisation=_entry)

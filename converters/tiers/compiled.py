@@ -95,7 +95,9 @@ def _four_bf16(x: torch.Tensor, base: torch.Tensor) -> torch.Tensor:
 
 @functools.lru_cache(maxsize=4)
 def _compiled(kind: str) -> Callable[..., Any]:
-    return torch.compile({"fp8": _fp8, "bf16": _bf16}[kind], dynamic=False)
+    made: Callable[..., Any]
+    made = torch.compile(_fp8, dynamic=False) if kind == "fp8" else torch.compile(_bf16, dynamic=False)
+    return made
 
 
 def _missing() -> str:
@@ -105,5 +107,8 @@ def _missing() -> str:
 
 
 TIER = Tier(
-    name="compiled", summary="bit arithmetic under torch.compile; the first call takes seconds", missing=_missing, decode=decode
+    name="compiled",
+    summary="bit arithmetic under torch.compile; the first call takes seconds",
+    missing=_missing,
+    decode=decode,
 )
