@@ -26,7 +26,7 @@ def wide_target(layout: FloatLayout, summary: str, *, from_mx: str) -> Target:
     """Make the target of one float."""
     dtype = TORCH[layout.dtype]
     bits = layout.mantissa + 1
-    bound = f"2^-{bits} of the value, or half the smallest subnormal where that is more; the largest value beyond it"
+    bound = f"2^-{bits} of the float32 product, or half the smallest subnormal where that is more; the largest value beyond it"
 
     def outputs(weight: Weight, parameters: ConversionParameters) -> Mapping[str, Output]:
         return {"weight": Output(name=weight.name, dtype=layout.dtype, shape=weight.shape)}
