@@ -318,7 +318,7 @@ def report_of(plan: Plan, *, done: bool) -> ConvertReport:
         size = (plan.folder.path / name).stat().st_size
         files.append(ConvertedFile(name=name, bytes=size, kind="linked" if size >= LINKED_FROM else "copied"))
     items = plan.items()
-    notes = list(plan.notes)
+    notes = [*plan.notes, *_ragged(items)]
     notes += [
         f"{count} weights became {name}, because --finer is exact there"
         for name, count in sorted(finer_targets(plan).items())
@@ -337,6 +337,23 @@ def report_of(plan: Plan, *, done: bool) -> ConvertReport:
         bytes=sum(one.bytes for one in files if one.kind == "weights"),
         notes=tuple(notes),
     )
+
+
+def _ragged(items: tuple[Item, ...]) -> list[str]:
+    """Say where a loader that takes the block from the ratio of the shapes would take a wrong one."""
+    found = [
+        item.weight.name
+        for item in items
+        if item.weight is not None and item.target is not None and item.target.name in ("fp8-128x128", "fp8-1x128")
+        if item.weight.columns % 128 or (item.target.name == "fp8-128x128" and item.weight.rows % 128)
+    ]
+    if not found:
+        return []
+    note = (
+        f"{len(found)} weights have sizes that 128 does not divide, such as {found[0]}: the last block is smaller, as "
+        "in DeepSeek's checkpoints; transformers 5.24 takes the block from the ratio of the shapes and reads them wrongly"
+    )
+    return [note]
 
 
 def _row(item: Item) -> ConvertedWeight:

@@ -25,7 +25,7 @@ def widened(scales: torch.Tensor) -> torch.Tensor:
     """Return scales as float32; bytes are powers of two, and 255 is NaN."""
     if scales.dtype in (torch.uint8, torch.float8_e8m0fnu):
         exponent = scales.view(torch.uint8).to(torch.int32)
-        power = torch.ldexp(torch.ones(()), exponent - 127)
+        power = torch.ldexp(torch.ones(exponent.shape), exponent - 127)
         return torch.where(exponent == 255, float("nan"), power)
     return scales.to(torch.float32)
 

@@ -61,8 +61,10 @@ def fp8_target(
 
     def outputs(weight: Weight, parameters: ConversionParameters) -> Mapping[str, Output]:
         block_rows, block_columns = block.sizes(weight)
-        grid = (-(-weight.rows // block_rows), -(-weight.columns // block_columns))
+        grid: tuple[int, ...] = (-(-weight.rows // block_rows), -(-weight.columns // block_columns))
         lead = (len(weight.experts),) if weight.stacked else ()
+        if not rows and not lead:
+            grid = (1,)  # as the engines have it
         scales = "F8_E8M0" if parameters.scales == "e8m0" else "F32"
         return {
             "weight": Output(name=weight.name, dtype=_layout(parameters).dtype, shape=weight.shape),
