@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +20,8 @@ __all__ = ["Found", "find_weights", "quantisation_of"]
 _PLAIN = "plain"
 _SCALE_ENDS = ("_scales", ".scales", "_scale", "_scale_inv", ".scale_inv", "weight_scale_2", "weight_global_scale")
 _PAYLOAD_ENDS = ("_blocks", ".blocks", "weight_packed")
+_END = re.compile(r"(?:[_.](?:blocks|scales)|_packed|_scale(?:_inv|_2)?|_global_scale)$")
+"""What quantised tensors have after the name of their weight."""
 _NARROW = ("F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F8_E8M0", "F4")
 _ACTIVATIONS = (
     "input_scale",
@@ -66,6 +69,9 @@ def find_weights(folder: Folder, architecture: Architecture, parameters: Convers
     rest = {name: one for name, one in rest.items() if name not in dropped}
     weights = [one for one in claimed if architecture.role(one.name)]
     strange = [one for one in claimed if not architecture.role(one.name)]
+    for stored in rest.values():
+        if architecture.role(_END.sub("", stored.name)):
+            _refuse_orphan(stored)
     unknown = [name for name in rest if architecture.role(name) is None]
     if (strange or unknown) and not parameters.keep_unknown:
         raise _unknown(folder, architecture, [*(one.name for one in strange), *unknown])
@@ -75,7 +81,6 @@ def find_weights(folder: Folder, architecture: Architecture, parameters: Convers
         known = architecture.role(name)
         if known is None:
             continue
-        _refuse_orphan(stored)
         found = plain.find(stored, folder.tensors, quantisation) if known.role != "keep" else None
         if found is None:
             kept.append(stored)
@@ -114,7 +119,7 @@ def _refuse_orphan(stored: Stored) -> None:
         kind = f"{stored.dtype} without a scale that fits"
     if kind:
         what = f"{stored.name} {stored.dtype}{list(stored.shape)} is {kind}"
-        raise Day0Error(str(stored.file), what, hint="fetch the checkpoint again; --keep-unknown does not help here")
+        raise Day0Error(str(stored.file), what, hint="fetch the checkpoint again; half a weight is never copied on")
 
 
 def _unknown(folder: Folder, architecture: Architecture, names: list[str]) -> Day0Error:

@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from day0.converters.header import Header, Stored, read_header
+from day0.converters.journal import JOURNAL
 from day0.errors import Day0Error
 from day0.hashing import hash_json
 
@@ -49,6 +50,9 @@ def open_folder(path: Path) -> Folder:
     """
     if not path.is_dir():
         raise Day0Error(str(path), "there is no such folder", hint="name the folder that holds config.json")
+    if (path / JOURNAL).exists():
+        what = "a conversion into it is not finished: tensors are missing"
+        raise Day0Error(str(path), what, hint="run the conversion again; it goes on where it ended")
     indexes = sorted(one.name for one in path.glob("*" + INDEX))
     if len(indexes) > 1:
         raise Day0Error(str(path), f"there are several indexes: {', '.join(indexes)}", hint="keep the one to use")

@@ -21,7 +21,7 @@ def find(payload: Stored, tensors: Mapping[str, Stored], quantisation: Mapping[s
     scales = tensors.get(f"{stem}{mark[0]}scales")
     if len(payload.shape) not in (3, 4) or payload.shape[-1] != BYTES:
         what = f"{payload.name} has shape {list(payload.shape)}, and MXFP4 blocks are [experts, rows, groups, 16]"
-        raise Day0Error(str(payload.file), what, hint="--keep-unknown leaves it as it is")
+        raise Day0Error(str(payload.file), what, hint="fetch the checkpoint again")
     if scales is None:
         raise Day0Error(str(payload.file), f"{payload.name} has no scales beside it", hint="fetch the checkpoint again")
     if scales.dtype not in ("U8", "F8_E8M0") or scales.shape != payload.shape[:-1]:

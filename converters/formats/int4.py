@@ -19,13 +19,13 @@ IN_A_WORD = 8
 
 
 def find(payload: Stored, tensors: Mapping[str, Stored], quantisation: Mapping[str, object]) -> Weight | None:
-    """Claim `weight_packed` of I32."""
-    if not payload.name.endswith("weight_packed") or payload.dtype != "I32" or len(payload.shape) not in (2, 3):
+    """Claim `weight_packed` of I32; stacks have no `weight` in their names."""
+    if not payload.name.endswith("_packed") or payload.dtype != "I32" or len(payload.shape) not in (2, 3):
         return None
     stem = payload.name.removesuffix("_packed")
     if stem + "_zero_point" in tensors:
         what = f"{payload.name} has zero points, and day0 reads symmetric codes only"
-        raise Day0Error(str(payload.file), what, hint="--keep-unknown leaves it as it is")
+        raise Day0Error(str(payload.file), what, hint="decode it with the tool that made it, and convert that")
     scales = tensors.get(stem + "_scale")
     if scales is None or scales.dtype not in ("BF16", "F16", "F32"):
         raise Day0Error(str(payload.file), f"{payload.name} has no scales beside it", hint="fetch it again")
