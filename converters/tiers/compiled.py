@@ -47,7 +47,7 @@ def _chunk(codes_GB: torch.Tensor, rows_G: torch.Tensor, table: Table, out_GB: t
         _compiled("fp8")(codes_GB.view(torch.int32), rows_G.to(torch.int16), out_GB.view(torch.int64))
     else:
         out = out_GB.view(torch.int64).view(-1, 4, 2)
-        _compiled("bf16")(codes_GB.view(torch.int32), rows_G.to(torch.int16), out[..., 0], out[..., 1])
+        _compiled("bf16")(codes_GB.view(torch.int32), rows_G.to(torch.int16), out)
 
 
 def _window(table: Table) -> tuple[int, int] | None:
@@ -75,12 +75,12 @@ def _fp8(codes_GW: torch.Tensor, rows_G: torch.Tensor, out_GW: torch.Tensor) -> 
 _ROW_OF_0 = NAN_ROW - 1 - HIGHEST
 
 
-def _bf16(codes_GW: torch.Tensor, rows_G: torch.Tensor, even_GW: torch.Tensor, odd_GW: torch.Tensor) -> None:
+def _bf16(codes_GW: torch.Tensor, rows_G: torch.Tensor, out_GW2: torch.Tensor) -> None:
     """Eight codes of a word into two words of four values."""
     x = codes_GW.to(torch.int64)
     base = ((rows_G.to(torch.int64) - 1) * 128 - 0x40) * 0x0001000100010001
-    even_GW.copy_(_four_bf16(x & 0xFFFF, base.unsqueeze(1)))
-    odd_GW.copy_(_four_bf16((x >> 16) & 0xFFFF, base.unsqueeze(1)))
+    out_GW2[..., 0].copy_(_four_bf16(x & 0xFFFF, base.unsqueeze(1)))
+    out_GW2[..., 1].copy_(_four_bf16((x >> 16) & 0xFFFF, base.unsqueeze(1)))
 
 
 def _four_bf16(x: torch.Tensor, base: torch.Tensor) -> torch.Tensor:

@@ -65,8 +65,7 @@ def test_the_bit_arithmetic_is_right_in_its_window_and_not_outside(name: str) ->
     if name == "e4m3fn":
         compiled._fp8(codes.view(torch.int32), rows.to(torch.int16), out.view(torch.int64))
     else:
-        wide = out.view(torch.int64).view(-1, 4, 2)
-        compiled._bf16(codes.view(torch.int32), rows.to(torch.int16), wide[..., 0], wide[..., 1])
+        compiled._bf16(codes.view(torch.int32), rows.to(torch.int16), out.view(torch.int64).view(-1, 4, 2))
     right = (out == by_index(codes, rows, table)).view(-1, 256).all(dim=1)
     assert right.nonzero().flatten().tolist() == list(range(window[0], window[1] + 1))
 
@@ -87,6 +86,7 @@ def test_rows_outside_the_window_go_to_the_tables(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the compiler
 @pytest.mark.parametrize("name", ["e4m3fn", "bf16"])
 def test_the_compiled_tier(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "CHUNK", 16)
