@@ -115,10 +115,10 @@ def ratio(peer: list[float], ours: list[float]) -> float:
 
 def file_to_file(folder: Path, experts: int, repeat: int) -> None:
     """Whole checkpoints: ours to FP8 and to BF16, theirs to BF16."""
-    from loguru import logger  # of compressed-tensors
+    from compressed_tensors.entrypoints.convert import CompressedTensorsDequantizer, convert_checkpoint
+    from loguru import logger  # of compressed-tensors, which turns it on when it is imported
 
     logger.disable("compressed_tensors")
-    from compressed_tensors.entrypoints.convert import CompressedTensorsDequantizer, convert_checkpoint
 
     source = folder / "source"
     write_source(source, experts)
