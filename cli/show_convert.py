@@ -34,6 +34,11 @@ def size(count: float) -> str:
     return ""
 
 
+def many(count: int, what: str) -> str:
+    """Return a number of things."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
 def speed(step: Step) -> str:
     """Return the progress line."""
     rate = step.done / step.seconds if step.seconds > 0 else 0.0
@@ -42,7 +47,7 @@ def speed(step: Step) -> str:
 
 def plan(talk: Talk, report: ConvertReport, target: str) -> None:
     """Show what would be done."""
-    talk.say(f"would convert {len(report.weights):,} weights to {safe(report.parameters.to)} in {safe(target)}")
+    talk.say(f"would convert {many(len(report.weights), 'weight')} to {safe(report.parameters.to)} in {safe(target)}")
     _verdicts(talk, report)
     _weights(talk, report)
     files = Table(box=None, pad_edge=False)
@@ -60,7 +65,7 @@ def plan(talk: Talk, report: ConvertReport, target: str) -> None:
 def done(talk: Talk, report: ConvertReport, target: str, tier: str) -> None:
     """Show what was done."""
     talk.say(
-        f"converted {len(report.weights):,} weights to {safe(report.parameters.to)} in {safe(target)} ({tier} tier)"
+        f"converted {many(len(report.weights), 'weight')} to {safe(report.parameters.to)} in {safe(target)} ({tier} tier)"
     )
     _verdicts(talk, report)
     if any(one.exactness != "exact" for one in report.weights):
@@ -114,7 +119,7 @@ def _weights(talk: Talk, report: ConvertReport) -> None:
 
 def _end(talk: Talk, report: ConvertReport) -> None:
     talk.say(
-        f"{size(report.source_bytes)} of weights become {size(report.bytes)}; {len(report.kept):,} tensors are kept as they are"
+        f"{size(report.source_bytes)} of weights become {size(report.bytes)}; kept as they are: {many(len(report.kept), 'tensor')}"
     )
     if report.dropped:
         talk.say(f"{len(report.dropped):,} scales of activations are left out, such as {safe(report.dropped[0])}")
@@ -127,7 +132,9 @@ def _end(talk: Talk, report: ConvertReport) -> None:
 def checked(talk: Talk, weights: int, values: int, tensors: int, wrong: tuple[str, ...]) -> None:
     """Show what a comparison found."""
     if not wrong:
-        talk.say(f"compared {values:,} values of {weights:,} weights and {tensors:,} other tensors: as reported")
+        talk.say(
+            f"compared {values:,} values of {many(weights, 'weight')} and {many(tensors, 'other tensor')}: as reported"
+        )
         return
     talk.say(f"{len(wrong):,} of {weights + tensors:,} tensors are not as reported")
     for one in wrong[:MOST_WEIGHTS]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from typing import Any
 
+from day0.converters.find import quantisation_of
 from day0.converters.plan import Item, Plan
 from day0.converters.targets.load import load_targets
 
-__all__ = ["new_config"]
+__all__ = ["finer_targets", "left_quantised", "new_config"]
 
+_NARROW = ("U8", "I8", "I32", "F4", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ")
 _OLD = ("quantization_config", "compression_config", "expert_dtype")
 
 
@@ -26,6 +27,9 @@ def new_config(plan: Plan) -> dict[str, Any]:
             text.pop(key, None)
     for key in _OLD:
         config.pop(key, None)
+    if "expert_dtype" in plan.folder.config and "fp8" in plan.target.name:
+        # DeepSeek-V4: without it, engines take the experts for four bits.
+        config["expert_dtype"] = "fp8"
     entry = _entry(plan)
     if entry:
         owner["quantization_config"] = entry
@@ -44,9 +48,18 @@ def _entry(plan: Plan) -> dict[str, Any]:
 
 def _still(plan: Plan) -> dict[str, Any]:
     """Keep the old entry where quantised weights are left in their format (`--only`, `--skip`, `--keep-unknown`)."""
-    left = [one for one in plan.items() if one.kept is not None and one.kept.dtype in ("U8", "I8", "I32", "F8_E4M3")]
-    found = plan.folder.config.get("quantization_config")
-    return dict(found) if left and isinstance(found, Mapping) else {}
+    found = quantisation_of(plan.folder.config)
+    if not found or not left_quantised(plan):
+        return {}
+    key = "ignore" if found.get("quant_method") == "compressed-tensors" else "modules_to_not_convert"
+    converted = {name for item in plan.items() if item.target is not None for name in _modules(item)}
+    before = found.get(key)
+    return {**found, key: [*(before if isinstance(before, list) else []), *sorted(converted)]}
+
+
+def left_quantised(plan: Plan) -> int:
+    """Return how many tensors stay in a narrow format that they came in."""
+    return sum(1 for one in plan.items() if one.kept is not None and one.kept.dtype in _NARROW)
 
 
 def _plain_modules(plan: Plan) -> set[str]:

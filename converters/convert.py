@@ -16,7 +16,7 @@ from typing import Any
 
 from day0 import __version__
 from day0.codec import encode
-from day0.converters.config import finer_targets, new_config
+from day0.converters.config import finer_targets, left_quantised, new_config
 from day0.converters.header import read_header
 from day0.converters.journal import JOURNAL, Journal
 from day0.converters.plan import Item, Plan, refuse_inexact
@@ -323,6 +323,8 @@ def report_of(plan: Plan, *, done: bool) -> ConvertReport:
         f"{count} weights became {name}, because --finer is exact there"
         for name, count in sorted(finer_targets(plan).items())
     ]
+    if plan.target.quantisation is not None and (count := left_quantised(plan)):
+        notes.append(f"{count} tensors stay in the narrow format they had, which config.json no longer describes")
     return ConvertReport(
         source=plan.folder.fingerprint(),
         parameters=plan.parameters,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -96,6 +97,7 @@ def make_plan(
     found = find_weights(folder, architecture, parameters)
     shapes = {name: one.shape for name, one in folder.tensors.items()}
     notes = architecture.check(shapes, folder.config) if architecture.check is not None else ()
+    notes += _meanings(found, architecture, folder)
     chosen, kept = _chosen(found, target, parameters, architecture)
     items = _layout(chosen, kept, target, architecture, parameters)
     _refuse_same_names(items)
@@ -109,6 +111,15 @@ def make_plan(
         dropped=found.dropped,
         notes=notes,
     )
+
+
+def _meanings(found: Found, architecture: Architecture, folder: Folder) -> tuple[str, ...]:
+    """Say what names mean that mean different things in different layers."""
+    if architecture.meaning is None:
+        return ()
+    names = [one.name for one in found.weights] + [one.name for one in found.kept]
+    counts = Counter(one for name in names if (one := architecture.meaning(name, folder.config)))
+    return tuple(f"{count} tensors called g_proj: {meaning}" for meaning, count in sorted(counts.items()))
 
 
 def _check(parameters: ConversionParameters, target: Target) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from day0.converters.formats._mx import read_rows
+from day0.converters.formats._scaled import widened
 from day0.converters.header import BITS
 from day0.converters.plan import Item
 from day0.converters.reading import Buffers, Reader
@@ -117,7 +118,11 @@ def _copy(item: Item, work: _Work) -> None:
 def _copy_parts(item: Item, weight: Weight, work: _Work) -> None:
     for role, part in (("weight", "payload"), ("scale", "scales")):
         stored = weight.parts[part]
-        # What the experts of a split stack have of a tensor are its rows; those go the other way.
+        if role == "scale" and item.outputs[role].dtype != stored.dtype:
+            # Powers of two as bytes become the same ones as float32.
+            work.writer.append(item.outputs[role].name, widened(work.reader.whole(stored, into="copy")))
+            work.step(stored.nbytes)
+            continue
         for begin in range(0, stored.nbytes, COPY_BYTES):
             size = min(COPY_BYTES, stored.nbytes - begin)
             work.writer.append(item.outputs[role].name, work.reader.raw(stored, begin, size, into="copy"))

@@ -90,7 +90,16 @@ def values(weight: Weight, reader: Reader, expert: int, first: int, last: int) -
 
 
 def exact_bits(weight: Weight, reader: Reader) -> int | None:
-    """Three bits of the code (7 is the longest), and what the scales have."""
+    """Three bits of the code (7 is the longest), and what the scales have.
+
+    Raises Day0Error where the stored shape is another than the words and scales make.
+    """
+    if "shape" in weight.parts:
+        stored = weight.parts["shape"]
+        said = reader.whole(stored, into="shape").reshape(-1).tolist()
+        if said[-2:] != [weight.stored_rows, weight.columns]:
+            what = f"{stored.name} says {said}, and words and scales make {[weight.stored_rows, weight.columns]}"
+            raise Day0Error(str(stored.file), what, hint="the group size may be another than config.json says")
     bits = _scaled.significant_bits(_scaled.read_scale(weight, reader))
     return 3 + (bits if bits > 1 else 0) if bits <= 21 else None
 

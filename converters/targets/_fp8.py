@@ -42,6 +42,13 @@ class _Block:
         return self.rows or weight.rows, self.columns or weight.columns
 
 
+def _scale_name(weight: Weight, suffix: str) -> str:
+    """Return the name that the scale gets; DeepSeek-V4 calls it `X.scale`, and a family keeps its names."""
+    short = weight.name.removesuffix("weight") + "scale"
+    found = weight.parts.get("scales")
+    return short if found is not None and found.name == short else weight.name + suffix
+
+
 def _layout(parameters: ConversionParameters) -> FloatLayout:
     return E4M3FNUZ if parameters.fnuz else E4M3
 
@@ -68,7 +75,7 @@ def fp8_target(
         scales = "F8_E8M0" if parameters.scales == "e8m0" else "F32"
         return {
             "weight": Output(name=weight.name, dtype=_layout(parameters).dtype, shape=weight.shape),
-            "scale": Output(name=weight.name + suffix, dtype=scales, shape=(*lead, *grid)),
+            "scale": Output(name=_scale_name(weight, suffix), dtype=scales, shape=(*lead, *grid)),
         }
 
     def tile(job: Job, source: MxTile | torch.Tensor) -> Made:
@@ -89,6 +96,8 @@ def fp8_target(
         scales = weight.parts["scales"]
         if weight.parts["payload"].shape != weight.shape or len(weight.segments) > 1:
             return False
+        if scales.dtype in ("F8_E8M0", "U8") and wanted.dtype == "F32":
+            return weight.facts["block"] == block.sizes(weight) and scales.shape == wanted.shape
         return weight.facts["block"] == block.sizes(weight) and (scales.dtype, scales.shape) == (
             wanted.dtype,
             wanted.shape,

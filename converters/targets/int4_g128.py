@@ -26,7 +26,7 @@ __all__ = ["TARGET"]
 GROUP = 128
 LARGEST = 7
 IN_A_WORD = 8
-BOUND = "1/14 of the largest magnitude of its group, and a 2^-8 part of the value for the rounding of the scale"
+BOUND = "1/13.8 of the largest magnitude of its group"
 
 
 def outputs(weight: Weight, parameters: ConversionParameters) -> Mapping[str, Output]:

@@ -44,15 +44,15 @@ def spoil(folder: Path, *, byte: int) -> None:
 
 def test_plan_then_do_then_compare(source: Path, tmp_path: Path) -> None:
     code, said, _ = day0(source, tmp_path / "t", "--to", "fp8", "--dry-run")
-    assert code == 0 and "would convert 1 weights to fp8-128x128" in said and not (tmp_path / "t").exists()
+    assert code == 0 and "would convert 1 weight to fp8-128x128" in said and not (tmp_path / "t").exists()
     code, said, _ = day0(source, tmp_path / "t", "--to", "fp8", "--verify", "--jobs", "1")
-    assert code == 0 and "converted 1 weights" in said and "and 1 other tensors: as reported" in said
+    assert code == 0 and "converted 1 weight" in said and "and 1 other tensor: as reported" in said
     assert load_file(tmp_path / "t" / "model.safetensors")[NAME].dtype == torch.float8_e4m3fn
 
 
 def test_json_is_the_record_and_the_manifest(source: Path, tmp_path: Path) -> None:
     code, said, talk = day0(source, tmp_path / "t", "--to", "bf16", "--json")
-    assert code == 0 and "converted 1 weights" in talk
+    assert code == 0 and "converted 1 weight" in talk
     document = json.loads(said)
     assert document["schema"] == "day0.convert/1" and document["body"]["weights"][0]["exactness"] == "exact"
     assert said == (tmp_path / "t" / MANIFEST).read_text()

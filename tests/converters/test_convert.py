@@ -49,7 +49,7 @@ def test_files_of_a_result(kit: Any, tmp_path: Path) -> None:
     total = sum(one.nbytes for found in stored.values() for one in found.values())
     assert index["metadata"]["total_size"] == total
     made = json.loads(files["config.json"])
-    assert made["quantization_config"]["weight_block_size"] == [128, 128] and "expert_dtype" not in made
+    assert made["quantization_config"]["weight_block_size"] == [128, 128] and made["expert_dtype"] == "fp8"
     assert files["tokenizer.json"] == b'{"a": 1}' and JOURNAL not in files and MANIFEST in files
     assert not any(name.endswith(".part") for name in files)
 
@@ -269,3 +269,72 @@ def test_quantisation_under_text_config_is_replaced_there(kit: Any, tmp_path: Pa
     assert found["quant_method"] == "fp8" and found["scale_fmt"] == "ue8m0"
     scale = load_file(tmp_path / "b" / "model.safetensors")["model.layers.0.mlp.experts.0.gate_proj.weight_scale_inv"]
     assert scale.dtype == torch.float8_e8m0fnu
+
+
+def test_fp8_with_exponents_for_scales_is_copied_not_rounded(kit: Any, tmp_path: Path) -> None:
+    """DeepSeek-V4's dense weights: the values are the same bytes, and the scales the same powers of two."""
+    name = "layers.0.attn.wq_a.weight"
+    byte = torch.randint(0, 120, (256, 128), dtype=torch.uint8, generator=kit.generator())
+    tensors = {
+        name: byte.view(torch.float8_e4m3fn),
+        "layers.0.attn.wq_a.scale": torch.tensor([[120], [3]], dtype=torch.uint8).view(torch.float8_e8m0fnu),
+    }
+    source = kit.write(tmp_path / "s", tensors | kit.deepseek_v4(), "deepseek_v4")
+    report = kit.run(source, tmp_path / "t", "fp8")
+    assert {one.exactness for one in report.weights} == {"exact"}
+    found = load_file(tmp_path / "t" / "model.safetensors")
+    assert torch.equal(found[name].view(torch.uint8), byte)
+    assert found["layers.0.attn.wq_a.scale"].tolist() == [[2.0**-7], [2.0**-124]]
+    assert found["layers.0.ffn.experts.0.w1.scale"].dtype == torch.float32, "the family's own name for it"
+    plan = make_plan(open_folder(source), ConversionParameters(to="fp8"))
+    assert verify(plan, tmp_path / "t", report).wrong == ()
+
+
+def test_what_is_skipped_stays_described(kit: Any, tmp_path: Path) -> None:
+    """BF16 for one expert: the other is still packed, and the config says which."""
+    other = {name.replace("experts.0", "experts.1"): one for name, one in kit.packed(seed=3).items()}
+    old = {"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized", "ignore": ["lm_head"]}
+    source = kit.write(tmp_path / "s", kit.packed() | other, "deepseek_v3", quantization_config=old)
+    kit.run(source, tmp_path / "t", "bf16", skip=r"experts\.1\.")
+    config = json.loads((tmp_path / "t" / "config.json").read_text())["quantization_config"]
+    assert config == {**old, "ignore": ["lm_head", "model.layers.0.mlp.experts.0.gate_proj"]}
+    report = kit.run(source, tmp_path / "u", "fp8", skip=r"experts\.1\.")
+    assert "2 tensors stay in the narrow format" in report.notes[0]
+
+
+def test_int4_with_a_shape_that_lies(kit: Any, tmp_path: Path) -> None:
+    tensors = kit.int4()
+    tensors["model.layers.0.mlp.down_proj.weight_shape"] = torch.tensor([256, 120])
+    source = kit.write(tmp_path / "s", tensors, "deepseek_v3")
+    with pytest.raises(Day0Error, match=r"weight_shape says \[256, 120\], and words and scales make \[256, 128\]"):
+        kit.run(source, tmp_path / "t", "bf16", allow_bounded=True)
+
+
+@pytest.mark.parametrize("to", ["fp8", "fp8-1x128", "fp8-row", "fp8-tensor", "mxfp8", "int4-g128"])
+@pytest.mark.parametrize("spread", [0.0, 20.0])
+def test_bounds_hold(kit: Any, tmp_path: Path, to: str, spread: float) -> None:
+    """Values of a normal distribution, and with magnitudes spread over twenty powers of two."""
+    weight = torch.randn(256, 256, generator=kit.generator())
+    weight *= torch.exp2(spread * torch.rand(256, 256, generator=kit.generator()) - spread / 2)
+    name = "model.layers.0.mlp.down_proj.weight"
+    source = kit.write(tmp_path / "s", {name: weight.to(torch.bfloat16)}, "deepseek_v3")
+    report = kit.run(source, tmp_path / "t", to, allow_bounded=True)
+    plan = make_plan(open_folder(source), ConversionParameters(to=to, allow_bounded=True))
+    assert verify(plan, tmp_path / "t", report).wrong == ()
+    from day0.converters.find import find_weights
+    from day0.converters.reading import Reader
+    from day0.converters.verify import values64
+
+    made = find_weights(open_folder(tmp_path / "t"), plan.architecture, plan.parameters).weights[0]
+    exact = weight.to(torch.bfloat16).double()
+    error = (values64(made, Reader(), 0, 0, 256) - exact).abs()
+    if to == "int4-g128":
+        largest = exact.abs().unflatten(1, (-1, 128)).amax(-1).repeat_interleave(128, 1)
+        assert bool((error <= largest / 13.8).all())
+    else:
+        scale = load_file(tmp_path / "t" / "model.safetensors")
+        raw = next(one for key, one in scale.items() if "_scale" in key)
+        power = torch.exp2(raw.view(torch.uint8).double() - 127) if raw.dtype == torch.float8_e8m0fnu else raw.double()
+        power = power.reshape(1, 1) if power.numel() == 1 else power
+        wide = power.repeat_interleave(256 // power.shape[0], 0).repeat_interleave(256 // power.shape[1], 1)
+        assert bool((error <= torch.maximum(exact.abs() * 2.0**-4, wide * 2.0**-10)).all())
