@@ -11,14 +11,15 @@ PYTEST := $(BIN)/pytest -n 2 --dist loadgroup
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-long check clean
+.PHONY: help demo test test-long test-engines check clean
 
 help:
-	@echo "make demo       walk the toy model through all stages on a simulated device"
-	@echo "make test       what CI runs: make check, then the tests"
-	@echo "make test-long  make test, and the tests that take minutes"
-	@echo "make check      lint, format, types and import arrows"
-	@echo "make clean      remove $(VENV), build products and caches; runs/ stays"
+	@echo "make demo          walk the toy model through all stages on a simulated device"
+	@echo "make test          what CI runs: make check, then the tests"
+	@echo "make test-long     make test, and the tests that take minutes"
+	@echo "make test-engines  the export in vLLM and SGLang; fetches gigabytes, takes half an hour"
+	@echo "make check         lint, format, types and import arrows"
+	@echo "make clean         remove $(VENV), build products and caches; runs/ stays"
 
 demo: $(VENV)/.ready-demo
 	@echo "demo: walking the toy model through all stages on the simulated device"
@@ -31,6 +32,10 @@ test: check
 test-long: check
 	@echo "test: running all tests, also those that take minutes"
 	@$(PYTEST) $(PYTEST_ARGS)
+
+ENGINES ?= vllm sglang
+test-engines: $(VENV)/.ready-dev
+	@tests/engines/run.sh runs/engines $(ENGINES)
 
 check: $(VENV)/.ready-dev
 	@echo "check: ruff looks for mistakes"

@@ -25,13 +25,14 @@ from day0.analyzers.judge import Judgement
 from day0.analyzers.terms import adds_up
 from day0.errors import USER_ERRORS, Day0Error
 from day0.playbook import CheckPlan
-from day0.records import CaseResult, Lock, Signature, Trace
+from day0.records import CaseResult, Lock, LockEntry, Signature, Trace
 from day0.reference_ops._spec import Operator
 from day0.reference_ops.load import load_operators
 from day0.reference_ops.signatures import resolve, shapes_text, tensor_values, tensors_in
 from day0.registry.dispatch import ActiveLock, suspended
+from day0.registry.results import WrongResult
 
-__all__ = ["check_case", "plan_cases"]
+__all__ = ["RUN_ERRORS", "check_case", "plan_cases", "references", "results", "side_effects"]
 
 RUN_ERRORS: tuple[type[BaseException], ...] = (*USER_ERRORS, Day0Error)
 """What torch, a kernel or a contract raises for one call."""
@@ -100,10 +101,10 @@ def check_case(
         return result.skipped(inputs.reason)
     try:
         with suspended():
-            reference = _references(case.signature, inputs, contract)
+            reference = references(case.signature, inputs, contract)
     except RUN_ERRORS as error:
         return result.skipped(f"there is no golden for it on the CPU: {_first_line(error)}")
-    return _run_and_judge(result, inputs, reference, contract, device, active, owner is not None)
+    return _run_and_judge(result, inputs, reference, contract, device, active, owner)
 
 
 def _run_and_judge(
@@ -113,30 +114,32 @@ def _run_and_judge(
     contract: Operator | None,
     device: torch.device,
     active: ActiveLock | None,
-    replaced: bool,
+    owner: LockEntry | None,
 ) -> CaseResult:
     operator = resolve(result.case.signature.op)
-    before = dict(active.counts) if active else {}
+    before = active.calls_of(owner) if active and owner else 0
     try:
         moved, storages = copy_with_storages(inputs, device)
         with torch.no_grad():
             output = operator(*moved.args, **moved.kwargs)
-        got = tuple(_results(operator, output, moved))
+        got = tuple(results(operator, output, moved))
         with suspended():  # the judge must not compute with what it judges
             judgement = compare_results(result.case.signature, inputs, got, reference, contract, device)
             if judgement.passed:
-                judgement = _side_effects(operator, inputs, storages) or judgement
+                judgement = side_effects(operator, inputs, storages) or judgement
+    except WrongResult as error:
+        return result.judged("fail", Judgement(passed=False, rule="layout", reason=error.what), reference.golden_text)
     except RUN_ERRORS as error:
         return result.crashed(_first_line(error))
-    ran = [key for key in (active.counts if active else {}) if active and active.counts[key] != before.get(key, 0)]
-    if replaced and not ran:
+    # The entry itself: a composite below it may have called another one of the lock.
+    if owner and not (active and active.calls_of(owner) > before):
         return result.undelegated("the locked implementation never ran for this call")
     if judgement.passed and result.implementation.partition(" ")[2].startswith("base:cpu_fallback"):
         return result.judged("fell_back", judgement, reference.golden_text)
     return result.judged("pass" if judgement.passed else "fail", judgement, reference.golden_text)
 
 
-def _side_effects(operator: Any, inputs: CaseInputs, storages: list[StoragePair]) -> Judgement | None:
+def side_effects(operator: Any, inputs: CaseInputs, storages: list[StoragePair]) -> Judgement | None:
     """Look at the whole memory behind the arguments: nothing may change but what the schema says is written."""
     written = list(_written(operator, inputs))
     for pair in storages:
@@ -158,7 +161,7 @@ def _side_effects(operator: Any, inputs: CaseInputs, storages: list[StoragePair]
     return None
 
 
-def _references(signature: Signature, inputs: CaseInputs, contract: Operator | None) -> Reference:
+def references(signature: Signature, inputs: CaseInputs, contract: Operator | None) -> Reference:
     """Compute the golden in float64 and the same-dtype result, both on the CPU.
 
     A contract's own reference is the meaning of the operator; without one torch's CPU kernel is.
@@ -204,10 +207,10 @@ def _try(compute: Callable[..., Any], operator: Any, inputs: CaseInputs) -> tupl
             output = compute(*inputs.args, **inputs.kwargs)
     except RUN_ERRORS:
         return None
-    return tuple(_results(operator, output, inputs))
+    return tuple(results(operator, output, inputs))
 
 
-def _results(operator: Any, output: Any, inputs: CaseInputs) -> Iterator[torch.Tensor]:
+def results(operator: Any, output: Any, inputs: CaseInputs) -> Iterator[torch.Tensor]:
     """Yield the returned tensors, then the arguments that were written to."""
     yield from tensors_in(output)
     yield from _written(operator, inputs)

@@ -192,6 +192,7 @@ def _model_info(spec: ModelSpec, done: _Done) -> ModelInfo:
         parameter_bytes=one.parameter_bytes,
         weights=spec.weights() if done.mode == "real" else "",
         fingerprint=spec.fingerprint,
+        adapted=done.spec.adapted(),
     )
 
 

@@ -30,6 +30,7 @@ from day0.cli.options import (
     Run,
     Set,
     With,
+    Without,
     call,
 )
 
@@ -77,6 +78,12 @@ def trace(
         list[str] | None, typer.Option(help="Phase as NAME=TOKENS or NAME=TOKENS@CONTEXT.", metavar="PHASE")
     ] = None,
     trust_remote_code: Annotated[bool, typer.Option(help="Run Python code that comes with the checkpoint.")] = False,
+    adapt: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Let modules call day0's operators: an adapter, or all; see docs/adapters.md.", metavar="NAME"
+        ),
+    ] = None,
     world_size: Annotated[
         int, typer.Option(min=1, help="Trace one rank of so many, cut by the model's own tensor-parallel plan.")
     ] = 1,
@@ -99,6 +106,8 @@ def trace(
     A checkpoint with its own weights: day0 trace hf:path/to/folder --mode real --run runs/mine
 
     A model of your own: day0 trace py:my_models.py:make_block --set dim=128 --run runs/block
+
+    Norms as one operator each: day0 trace hf:llama --adapt rms_norm --run runs/llama
     """
     call(
         "trace",
@@ -111,6 +120,7 @@ def trace(
         batch=batch,
         phases=phase or [],
         trust_remote_code=trust_remote_code,
+        adapt=adapt or [],
         world_size=world_size,
         level=level,
         shapes=shapes or [],
@@ -150,6 +160,7 @@ def register(
     run: Run = DEFAULT_RUN,
     device: Device = None,
     with_: With = None,
+    without: Without = None,
     namespace: Namespace = None,
     fallback: Fallback = None,
     replacements: Replacements = None,
@@ -161,6 +172,7 @@ def register(
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; exit code 1 if the lock would change.")
     ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse ties that no traced call has reached yet.")] = False,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -174,12 +186,14 @@ def register(
         run=run,
         device=device,
         load=with_ or [],
+        without=without or [],
         namespace=namespace,
         fallback=fallback,
         replacements=replacements,
         replace=replace or [],
         upgrade=upgrade or [],
         check=check,
+        strict=strict,
         force=force,
         json=json,
     )
@@ -234,6 +248,7 @@ def run_(
     run: Annotated[Path | None, typer.Option("--run", help="Run folder; else runs/<name>.", metavar="DIR")] = None,
     device: Device = None,
     with_: With = None,
+    without: Without = None,
     replacements: Replacements = None,
     replace: Replace = None,
     allow_unverified: AllowUnverified = False,
@@ -254,6 +269,7 @@ def run_(
         run=run,
         device=device,
         load=with_ or [],
+        without=without or [],
         replacements=replacements,
         replace=replace or [],
         allow_unverified=allow_unverified,

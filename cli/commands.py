@@ -36,6 +36,7 @@ def trace(
     trust_remote_code: bool,
     force: bool,
     json: bool,
+    adapt: list[str] | None = None,
     world_size: int = 1,
     level: str = "both",
     shapes: list[str] | None = None,
@@ -54,6 +55,7 @@ def trace(
         trust_remote_code=trust_remote_code,
         name=run.name or "run",
         world_size=world_size,
+        adapt=adapt or [],
     )
     before = folder.read_plan()
     _refuse_other_model(folder, before, asked, force=force)
@@ -71,12 +73,14 @@ def stage(
     json: bool,
     device: str | None = None,
     load: list[Path] | None = None,
+    without: list[str] | None = None,
     namespace: str | None = None,
     fallback: str | None = None,
     replacements: bool | None = None,
     replace: list[str] | None = None,
     upgrade: list[str] | None = None,
     check: bool = False,
+    strict: bool = False,
     allow_unverified: bool = False,
     locked: bool = False,
     frozen: bool = False,
@@ -91,10 +95,12 @@ def stage(
         before,
         device=device,
         load=load or [],
+        without=without or [],
         namespace=namespace,
         fallback=fallback,
         replacements=replacements,
         replace=replace or [],
+        strict=strict,
     )
     if not plan.device:
         raise Day0Error(str(run), "no device was named yet", hint="add --device sim; see `day0 device list`")
@@ -140,6 +146,7 @@ def run(
     run: Path | None,
     device: str | None,
     load: list[Path],
+    without: list[str],
     replacements: bool | None,
     replace: list[str],
     allow_unverified: bool,
@@ -154,7 +161,7 @@ def run(
     talk = Talk(as_json=json)
     path = playbook_path(playbook)
     asked = validate_yaml(Playbook, read_yaml(path))
-    plan = override_plan(asked, device=device, load=load, replacements=replacements, replace=replace)
+    plan = override_plan(asked, device=device, load=load, without=without, replacements=replacements, replace=replace)
     folder = RunFolder(run or Path("runs") / plan.name)
     _refuse_other_model(folder, folder.read_plan(), plan, force=force)
     session = Session(

@@ -9,7 +9,7 @@ from day0.cli.session import LockMode, Session
 from day0.codec import body_hash
 from day0.errors import Day0Error
 from day0.records import Lock
-from day0.registry.changes import lock_changes
+from day0.registry.lock_diff import LockChange, between_locks
 
 __all__ = ["drift", "hold_lock", "lock_mode"]
 
@@ -49,4 +49,11 @@ def drift(session: Session) -> tuple[str, ...]:
     after: Lock = resolve_name("day0.cli.make:make_lock")(session, inventory)
     if body_hash(before) == body_hash(after):
         return ()
-    return lock_changes(before, after) or ("the lock's text, though no choice: it was written by another day0",)
+    changes = tuple(_text(one) for one in between_locks(before, after))
+    return changes or ("calls of open gaps, or fields of another day0; no choice is another",)
+
+
+def _text(one: LockChange) -> str:
+    dtypes = f" ({', '.join(dict.fromkeys(one.dtypes))})" if one.dtypes else ""
+    sides = f"{one.before or 'nothing'} before, {one.after or 'nothing'} now"
+    return f"{one.operator}{dtypes}: {one.what}: {sides}" + (f"; {one.why}" if one.why else "")

@@ -26,8 +26,9 @@ from day0.models.inputs import inputs_path, no_model
 from day0.models.workload import plan_phases
 from day0.records import CanaryReport, CaseResult, Inventory, Lock, NumericsReport, Trace
 from day0.registry import lock as locking
-from day0.registry.dispatch import activate
+from day0.registry.dispatch import ActiveLock, activate
 from day0.registry.evidence import unverified, verify
+from day0.registry.receipts import entries_to_run
 
 __all__ = ["make_canary", "make_inventory", "make_lock", "make_numerics", "make_trace", "record_evidence"]
 
@@ -91,6 +92,7 @@ def make_numerics(session: Session) -> NumericsReport:
         _journal(session, key) as (done, keep),
         activate(lock, device, session.implementations) as active,
     ):
+        _tell(session, active)
         for number, case in enumerate(cases):
             session.talk.progress(f"checking {case.signature.op}", number, len(cases))
             result = done.get(case.key)
@@ -162,6 +164,7 @@ def make_canary(session: Session) -> CanaryReport:
     plan = session.plan.canary
     evidence = session.folder.file("evidence")
     with _threads_for(trace), activate(lock, session.device, session.implementations) as active:
+        _tell(session, active)
         context = CanaryContext(
             spec=session.spec,
             device=session.device,
@@ -169,11 +172,18 @@ def make_canary(session: Session) -> CanaryReport:
             evidence=evidence,
             prompt_tokens=plan.prompt_tokens,
             new_tokens=plan.new_tokens,
+            must_run=entries_to_run(lock, trace),
         )
         stages = run_stages(context, plan, progress=session.talk.progress)
     return CanaryReport(
         device=session.profile.name, lock=body_hash(lock), allow_unverified=session.allow_unverified, stages=stages
     )
+
+
+def _tell(session: Session, active: ActiveLock) -> None:
+    """Say who else has replaced an operator of the lock."""
+    for note in active.notes:
+        session.talk.note(note)
 
 
 def record_evidence(session: Session) -> None:

@@ -85,8 +85,9 @@ def _inventories(talk: Talk, trace: Trace, folder: RunFolder, devices: list[str]
         )
     plan = folder.read_plan()
     choices = plan.register_ if plan is not None else RegisterPlan()
-    known = without_fallbacks(collect(tuple(load) or tuple(Path(name) for name in choices.load)), choices)
-    namespaces = search_path(choices.namespace, load_parents())
+    files = tuple(load) or tuple(Path(name) for name in choices.load)
+    known = without_fallbacks(collect(files, without=choices.without), choices)
+    namespaces = search_path(choices.namespace, load_parents(files, without=choices.without))
     made = []
     for number, profile in enumerate(profiles):
         talk.progress(f"inventory for {profile.name}", number, len(profiles))

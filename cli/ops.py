@@ -9,63 +9,93 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from day0.cli import show_ops
+from day0.cli.ops_words import facts_of
 from day0.cli.talk import Talk
-from day0.errors import ExitCode
+from day0.errors import Day0Error, ExitCode, near_names
 
 if TYPE_CHECKING:
     from day0.implementation import Implementation
     from day0.reference_ops._spec import Operator
     from day0.reference_ops.agreement._verify import Agreement
 
-__all__ = ["ops_list", "ops_show", "ops_verify"]
+__all__ = ["contract_facts", "ops_list", "ops_show", "ops_verify"]
 
 
-def ops_list(*, load: list[Path], json: bool) -> int:
-    """`day0 ops list`."""
+def ops_list(*, name: str | None, load: list[Path], namespace: str | None, device: str | None, json: bool) -> int:
+    """`day0 ops list`: operators and their implementations, those of them that were asked for."""
     from day0.reference_ops.agreement._verify import distributions
     from day0.reference_ops.load import load_operators
-    from day0.registry.collect import collect
 
-    talk = Talk(as_json=json)
-    operators, implementations = load_operators(), collect(tuple(load))
-    against = {name: distributions(name) for name in operators}
-    show_ops.operators(talk, operators, implementations, against)
-    if json:
-        rows = {
-            name: {
-                "version": op.version,
-                "summary": op.summary,
-                "implementations": _identities(name, implementations),
-                "verified_against": list(against[name]) or ([op.verified_against] if op.verified_against else []),
-            }
-            for name, op in sorted(operators.items())
+    contracts = load_operators()
+    rows = _rows(name, _chosen(load, namespace, device), contracts)
+    against = {one: list(distributions(one)) for one in rows if one in contracts}
+    listed = {
+        operator: {
+            "version": contracts[operator].version if operator in contracts else 1,
+            "summary": contracts[operator].summary if operator in contracts else "torch's own",
+            "implementations": [facts_of(one) for one in mine],
+            "verified_against": against.get(operator) or _words(contracts.get(operator)),
         }
-        print(jsonlib.dumps(rows, indent=1))
+        for operator, mine in rows.items()
+    }
+    talk = Talk(as_json=json)
+    show_ops.operators(talk, listed, filtered=namespace is not None or device is not None)
+    if json:
+        print(jsonlib.dumps(listed, indent=1))
     return int(ExitCode.OK)
 
 
-def _identities(operator: str, implementations: tuple[Implementation, ...]) -> list[str]:
-    return [str(one.identity) for one in implementations if one.operator == operator]
+def _words(contract: Operator | None) -> list[str]:
+    return [contract.verified_against] if contract is not None and contract.verified_against else []
+
+
+def _chosen(load: list[Path], namespace: str | None, device: str | None) -> tuple[Implementation, ...]:
+    """Collect implementations, and keep those that a namespace sees and a device may run, in the order they are tried."""
+    from day0.devices.profile import load_profile
+    from day0.registry.collect import collect
+    from day0.registry.namespaces import load_parents, search_path
+
+    found = collect(tuple(load))
+    path = search_path(namespace, load_parents(tuple(load))) if namespace is not None else None
+    if path is not None:
+        found = tuple(one for one in found if one.namespace in path)
+    if device is not None:
+        kind = load_profile(device).torch_device
+        found = tuple(one for one in found if "*" in one.devices or kind in one.devices)
+    order = path or ()
+    return tuple(
+        sorted(found, key=lambda one: (one.operator, order.index(one.namespace) if order else one.namespace, one.rank))
+    )
+
+
+def _rows(
+    name: str | None, found: tuple[Implementation, ...], contracts: dict[str, Operator]
+) -> dict[str, list[Implementation]]:
+    """Return the implementations by operator, of all operators or of those whose name holds a text."""
+    every = sorted({*contracts, *(one.operator for one in found)})
+    names = [one for one in every if name is None or name in one]
+    if not names:
+        hint = near_names(str(name), tuple(every)) or "see `day0 ops list`"
+        raise Day0Error("day0 ops list", f"no operator's name holds '{name}'", hint=hint)
+    return {operator: [one for one in found if one.operator == operator] for operator in names}
 
 
 def ops_show(*, name: str, load: list[Path], json: bool) -> int:
-    """`day0 ops show`."""
+    """`day0 ops show`: the contract, as far as there is one, and all implementations."""
     from day0.reference_ops.agreement._load import load_comparisons
-    from day0.reference_ops.load import load_operator
+    from day0.reference_ops.load import load_operators
     from day0.registry.collect import collect
 
-    operator = load_operator(name)
     implementations = [one for one in collect(tuple(load)) if one.operator == name]
+    operator = load_operators().get(name)
+    facts = contract_facts(operator) if operator is not None else _facts_of_torch(name, implementations)
     comparisons = [one for one in load_comparisons() if one.operator == name]
-    facts = _facts(operator)
-    facts["verified_against"] = operator.verified_against
     facts["comparisons"] = [
         {"variant": one.variant, "against": one.against, "distribution": one.distribution, "limit": one.limit}
         for one in comparisons
     ]
     facts["implementations"] = [
-        {"identity": str(one.identity), "contract": one.contract, "kind": one.kind, "why": one.why}
-        for one in implementations
+        facts_of(one) for one in sorted(implementations, key=lambda one: (one.namespace, one.rank))
     ]
     if json:
         print(jsonlib.dumps(facts, indent=1))
@@ -74,7 +104,27 @@ def ops_show(*, name: str, load: list[Path], json: bool) -> int:
     return int(ExitCode.OK)
 
 
-def _facts(one: Operator) -> dict[str, Any]:
+def _facts_of_torch(name: str, implementations: list[Implementation]) -> dict[str, Any]:
+    """Return what torch says of an operator without a contract of ours; one that has implementations counts."""
+    import torch
+
+    from day0.reference_ops.load import load_operators
+    from day0.registry.schemas import overloads_of, schema_text
+
+    overloads = overloads_of(name) if name.startswith("aten::") else ()
+    if not overloads and not implementations:
+        known = {*load_operators(), *(one.partition(".")[0] for one in torch._C._dispatch_get_all_op_names())}
+        hint = near_names(name, tuple(sorted(known))) or "see `day0 ops list`"
+        raise Day0Error("operator", f"there is no '{name}'", hint=hint)
+    return {
+        "name": name,
+        "version": 1,
+        "summary": "torch's own; day0 has no contract of it, and checks it against torch's CPU kernel in float64",
+        "overloads": [schema_text(one) for one in overloads if "out=" not in one and not one.endswith("out")],
+    }
+
+
+def contract_facts(one: Operator) -> dict[str, Any]:
     """Everything that an operator file says, as plain data."""
     import torch
 
@@ -100,6 +150,7 @@ def _facts(one: Operator) -> dict[str, Any]:
             {"kind": sample.kind, "arguments": [_argument(value) for value in (*sample.args, *sample.kwargs.values())]}
             for sample in samples
         ],
+        "verified_against": one.verified_against,
         "has": {
             "second reference": one.quantised is not None,
             "shapes on meta": one.fake is not None,

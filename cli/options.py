@@ -26,6 +26,7 @@ __all__ = [
     "Run",
     "Set",
     "With",
+    "Without",
     "call",
 ]
 
@@ -35,6 +36,10 @@ Force = Annotated[bool, typer.Option("--force", help="Make it again even if it i
 Device = Annotated[str | None, typer.Option("--device", help="Profile name or YAML file.", metavar="NAME")]
 With = Annotated[
     list[Path] | None, typer.Option("--with", help="Python file with implementations of your own; runs your code.")
+]
+Without = Annotated[
+    list[str] | None,
+    typer.Option("--without", help="Leave out what this installed package brings.", metavar="PACKAGE"),
 ]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Change a config field.", metavar="KEY=VALUE")]
 Namespace = Annotated[str | None, typer.Option(help="Where to look first, such as kimi/k3.1.")]

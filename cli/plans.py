@@ -29,6 +29,7 @@ def trace_plan(
     trust_remote_code: bool,
     name: str,
     world_size: int = 1,
+    adapt: Sequence[str] = (),
 ) -> Playbook:
     """Make the plan of a run folder that begins with `day0 trace`; the device comes later."""
     modes = get_args(Playbook.model_fields["trace"].annotation)
@@ -38,7 +39,7 @@ def trace_plan(
         {
             "schema": "day0.playbook/1",
             "name": _plain_name(name),
-            "model": _model_plan(model, sets, dtype, trust_remote_code, shrink),
+            "model": _model_plan(model, sets, dtype, trust_remote_code, shrink, tuple(adapt)),
             "workload": _workload(batch, world_size, phases),
             "trace": mode,
             "device": "",
@@ -67,10 +68,14 @@ def _workload(batch: int, world_size: int, phases: list[str]) -> WorkloadPlan:
         raise Day0Error(flag, fault["msg"].lower(), hint="check the number of digits") from None
 
 
-def _model_plan(model: str, sets: list[str], dtype: str, trust_remote_code: bool, shrink: bool) -> ModelPlan:
+def _model_plan(
+    model: str, sets: list[str], dtype: str, trust_remote_code: bool, shrink: bool, adapt: tuple[str, ...]
+) -> ModelPlan:
     values = dict(parse_set(text) for text in sets)
     try:
-        return ModelPlan(source=model, set=values, dtype=dtype, trust_remote_code=trust_remote_code, shrink=shrink)
+        return ModelPlan(
+            source=model, set=values, dtype=dtype, trust_remote_code=trust_remote_code, shrink=shrink, adapt=adapt
+        )
     except ValidationError as error:
         fault = error.errors(include_url=False, include_context=False)[0]
         key = str(fault["loc"][1]) if len(fault["loc"]) > 1 else ""
@@ -116,7 +121,9 @@ def override_plan(
     namespace: str | None = None,
     fallback: str | None = None,
     replacements: bool | None = None,
+    without: Sequence[str] = (),
     replace: Sequence[str] = (),
+    strict: bool = False,
 ) -> Playbook:
     """Let flags override what the plan says; what no flag names stays."""
     changes: dict[str, Any] = {}
@@ -129,6 +136,10 @@ def override_plan(
         changes["fallback"] = fallback
     if replacements is not None:
         changes["replacements"] = replacements
+    if without:
+        changes["without"] = tuple(dict.fromkeys((*plan.register_.without, *without)))
+    if strict:
+        changes["strict"] = True
     if replace:
         changes["replace"] = tuple(dict.fromkeys((*plan.register_.replace, *replace)))
     if load:

@@ -125,14 +125,17 @@ class Session:
         """Everything that could close a gap."""
         from day0.registry.collect import collect
 
-        return collect(tuple(Path(name) for name in self.plan.register_.load))
+        plan = self.plan.register_
+        return collect(tuple(Path(name) for name in plan.load), without=plan.without)
 
     @cached_property
     def namespaces(self) -> tuple[str, ...]:
         """The namespaces to search, most specific first."""
         from day0.registry.namespaces import load_parents, search_path
 
-        return search_path(self.plan.register_.namespace, load_parents())
+        files = tuple(Path(name) for name in self.plan.register_.load)
+        parents = load_parents(files, without=self.plan.register_.without)
+        return search_path(self.plan.register_.namespace, parents)
 
     def hash_of(self, name: str) -> str:
         """Hash one named input of a stage. Names: see `cli/stages.py`."""

@@ -50,6 +50,8 @@ def outcome(talk: Talk, number: int, one: Outcome) -> None:
     lines += [f"[red]✗[/red] {_safe(problem)}" for problem in one.problems[:PROBLEMS]]
     if len(one.problems) > PROBLEMS:
         lines.append(f"and {len(one.problems) - PROBLEMS} more in the record")
+    if isinstance(one.record, Trace) and one.record.model.adapted:
+        lines.append(f"adapted: {_safe('; '.join(f'{key} {text}' for key, text in one.record.model.adapted.items()))}")
     if isinstance(one.record, CanaryReport):
         lines += [_canary_line(stage) for stage in one.record.stages]
     _line(talk, number, one.stage, word, "\n".join(lines))
@@ -154,13 +156,24 @@ def _trace(talk: Talk, trace: Trace, *, operators: bool) -> None:
 
 def _lock(talk: Talk, lock: Lock) -> None:
     table = _table(talk, "operator", "dtypes", "chosen", "kind", "refused")
+    table.columns[0].no_wrap = True
     for entry in lock.entries:
         refused = sum(1 for one in entry.decisions if not one.accepted)
         dtypes = ", ".join(dict.fromkeys(entry.dtypes))
-        table.add_row(_safe(entry.operator), dtypes, _safe(entry.identity), entry.kind, str(refused or ""))
+        one = entry.identity
+        chosen = f"{one.namespace}:{one.id}=={one.version}"
+        table.add_row(_safe(entry.operator), dtypes, _safe(chosen), entry.kind, str(refused or ""))
     if lock.entries:
         talk.say("")
         talk.out.print(table)
+    for text in lock.ambiguities:
+        talk.say(f"\n[yellow]warning[/yellow]: {_safe(text)}")
+    if lock.holes:
+        talk.say("\nnext to what was traced, no kernel takes (a reference or fallback would run):")
+        for text in lock.holes[:TOP]:
+            talk.say(f"  {_safe(text)}")
+        if len(lock.holes) > TOP:
+            talk.say(f"  and {len(lock.holes) - TOP} more in ops.lock")
 
 
 def _numerics(talk: Talk, report: NumericsReport) -> None:

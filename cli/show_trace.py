@@ -43,10 +43,21 @@ def levels(talk: Talk, trace: Trace, view: View) -> None:
     """Show what the table of operators does not: the level above it, who waits, and what goes between ranks."""
     if view.level != "op":
         _calls(talk, trace)
+    _adapted(talk, trace)
     _syncs(talk, trace)
     _ranks(talk, trace)
     for name in view.shapes:
         _shapes(talk, trace, name)
+
+
+def _adapted(talk: Talk, trace: Trace) -> None:
+    if not trace.model.adapted:
+        return
+    table = _table("adapter", "modules that call day0's operators")
+    for name, modules in sorted(trace.model.adapted.items()):
+        table.add_row(_safe(name), _safe(modules))
+    talk.say("")
+    talk.out.print(table)
 
 
 def _safe(text: object) -> str:

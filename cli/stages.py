@@ -10,7 +10,6 @@ from day0.cli.held_lock import hold_lock
 from day0.cli.rundir import Freshness
 from day0.cli.session import Session
 from day0.cli.talk import stopwatch
-from day0.codec import body_hash
 from day0.hashing import hash_json
 from day0.records import CanaryReport, Inventory, Lock, NumericsReport, Record, Trace
 
@@ -148,7 +147,7 @@ def perform(stage: Stage, session: Session, *, force: bool = False) -> Outcome:
 def inputs_of(stage: Stage, session: Session) -> dict[str, str]:
     """Return the hashes of everything a stage depends on, by name."""
     names = {kind: name for name, kind in ((one.name, one.record) for one in STAGES)}
-    records = {names[kind]: body_hash(session.folder.need(kind).record) for kind in stage.reads}
+    records = {names[kind]: session.folder.need(kind).digest for kind in stage.reads}
     # Only where there are any: a real run and a planted one are never taken for each other.
     plants = {"planted": hash_json(session.plants_in(stage.name))} if session.plants_in(stage.name) else {}
     return {**records, **{name: session.hash_of(name) for name in stage.depends}, **plants}

@@ -46,9 +46,9 @@ class Envelope(Generic[R]):
 
 
 BESIDE_THE_CHOICE: dict[type[Record], dict[str, tuple[str, ...]]] = {
-    Lock: {"entries": ("verified", "decisions", "origin"), "gaps": ("decisions",)},
+    Lock: {"": ("ambiguities", "holes"), "entries": ("verified", "decisions", "origin"), "gaps": ("decisions",)},
 }
-"""Fields of a record's lists that explain it or speak of it, but are not what it says."""
+"""Fields of a record, or of the items of its lists, that explain it or speak of it, but are not what it says."""
 
 
 def body_hash(record: Record) -> str:
@@ -58,7 +58,7 @@ def body_hash(record: Record) -> str:
     """
     plain = _plain(record)
     for name, fields in BESIDE_THE_CHOICE.get(type(record), {}).items():
-        for item in plain[name]:
+        for item in plain[name] if name else [plain]:
             for field in fields:
                 item.pop(field, None)
     return hash_json(plain)

@@ -71,6 +71,10 @@ class RegisterPlan(_Plan):
     """False leaves every gap open: shows what the device lacks."""
     load: tuple[str, ...] = ()
     """Files with implementations of your own (the `--with` of the command line)."""
+    without: tuple[str, ...] = ()
+    """Installed packages whose implementations are left out."""
+    strict: bool = False
+    """Refuse two implementations of equal rank that share a call, or may share one, though no traced call is it."""
     replace: tuple[str, ...] = ()
     """Operators to replace though the device has them, such as `aten::topk`; only kernels and decompositions qualify."""
 

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import ModuleType
+
+from packaging.version import InvalidVersion, Version
 
 from day0 import reference_ops
 from day0.errors import USER_ERRORS, Day0Error
 from day0.hashing import hash_file, hash_json
-from day0.implementation import Constraints, Implementation
+from day0.implementation import Implementation
 from day0.kernels import torch as torch_kernels
+from day0.kernels.limits import constraint_fault
 from day0.sources import sources
 
-__all__ = ["load_implementation_file", "load_implementations"]
+__all__ = [
+    "implementations_in",
+    "line_in_traceback",
+    "load_implementation_file",
+    "load_implementations",
+    "load_parents_file",
+    "parents_in",
+]
 
 
 def load_implementations() -> tuple[Implementation, ...]:
@@ -29,7 +42,7 @@ def load_implementations() -> tuple[Implementation, ...]:
             path = Path(str(module.__file__))
             parts = sources(path, (torch_kernels, reference_ops))
             digest = hash_json([[part.parent.name, part.name, hash_file(part)] for part in parts])
-            found += _of_module(module, digest, f"kernels/torch/{path.name}")
+            found += implementations_in(module, digest, f"kernels/torch/{path.name}")
     return tuple(found)
 
 
@@ -38,24 +51,43 @@ def load_implementation_file(path: Path) -> tuple[Implementation, ...]:
 
     Raises Day0Error: no such file, the file does not run, it has no IMPLEMENTATIONS or they are something else.
     """
+    module = _run_file(path)
+    return tuple(implementations_in(module, hash_file(path), str(path)))
+
+
+def load_parents_file(path: Path) -> dict[str, str]:
+    """Return the parents of namespaces that a user's file declares: its `NAMESPACES`, or none."""
+    return parents_in(_run_file(path), str(path))
+
+
+def _run_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise Day0Error(str(path), "there is no such file", hint="give the path of a Python file to --with")
-    name = f"_day0_with_{hash_file(path)[7:19]}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    return _module_of(path, hash_file(path))
+
+
+@cache
+def _module_of(path: Path, digest: str) -> ModuleType:
+    """Run a file once for one content: what it defines in torch could not be defined twice."""
+    spec = importlib.util.spec_from_file_location(f"_day0_with_{digest[7:19]}", path)
     if spec is None or spec.loader is None:
         raise Day0Error(str(path), "this is not a Python file", hint="its name has to end in .py")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
     except USER_ERRORS as error:
-        line = getattr(error, "lineno", None) or _line_in(error, path)
+        line = getattr(error, "lineno", None) or line_in_traceback(error, path)
         raise Day0Error(
             f"{path}:{line}", f"it does not run: {type(error).__name__}: {error}", hint="run it with python to see more"
         ) from None
-    return tuple(_of_module(module, hash_file(path), str(path)))
+    return module
 
 
-def _of_module(module: ModuleType, digest: str, origin: str) -> list[Implementation]:
+def implementations_in(module: ModuleType, digest: str, origin: str, distribution: str = "") -> list[Implementation]:
+    """Return a module's `IMPLEMENTATIONS` with what the loader knows: origin with line, hash, distribution.
+
+    Raises Day0Error for a module without them, for fields that cannot be used, and for an identity that stands twice.
+    """
     listed = getattr(module, "IMPLEMENTATIONS", None)
     if not isinstance(listed, (tuple, list)) or not all(isinstance(one, Implementation) for one in listed):
         raise Day0Error(
@@ -69,7 +101,38 @@ def _of_module(module: ModuleType, digest: str, origin: str) -> list[Implementat
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise Day0Error(origin, f"{twice} stands in it twice", hint="give one of them another id, version or namespace")
-    return [replace(one, origin=origin, source_hash=digest) for one in listed]
+    file = str(module.__file__)
+    return [
+        replace(one, origin=origin + _line_of(one.run, file), source_hash=digest, distribution=distribution)
+        for one in listed
+    ]
+
+
+def _line_of(run: Callable[..., object], file: str) -> str:
+    """Return `:line` where a function begins, or of IMPLEMENTATIONS where it stands in another file."""
+    code = getattr(inspect.unwrap(run), "__code__", None)
+    if code is not None and code.co_filename == file:
+        return f":{code.co_firstlineno}"
+    lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
+    line = next((number for number, text in enumerate(lines, 1) if text.startswith("IMPLEMENTATIONS")), 0)
+    return f":{line}" if line else ""
+
+
+def parents_in(module: ModuleType, origin: str) -> dict[str, str]:
+    """Return the parents of namespaces that a module declares, child to parent: its `NAMESPACES`, or none."""
+    declared = getattr(module, "NAMESPACES", {})
+    plain = isinstance(declared, dict) and all(
+        isinstance(name, str) and re.fullmatch(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)*", name)
+        for pair in declared.items()
+        for name in pair
+    )
+    if not plain or "base" in declared:
+        raise Day0Error(
+            origin,
+            f"NAMESPACES is {declared!r:.120}, and not a dict from a namespace to its parent",
+            hint='write it like {"acme/v2": "acme/v1", "acme/v1": "base"}; `base` has no parent',
+        )
+    return dict(declared)
 
 
 def _check_entry(one: Implementation, origin: str) -> None:
@@ -77,16 +140,16 @@ def _check_entry(one: Implementation, origin: str) -> None:
     kinds = ("kernel", "decomposition", "reference")
     faults = {
         "operator": isinstance(one.operator, str) and "::" in one.operator,
-        "contract": isinstance(one.contract, int),
+        "contract": isinstance(one.contract, int) and not isinstance(one.contract, bool),
         "namespace": isinstance(one.namespace, str),
         "id": isinstance(one.id, str) and bool(one.id),
-        "version": isinstance(one.version, str) and bool(re.fullmatch(r"[0-9][0-9A-Za-z.+-]*", one.version)),
+        "version": isinstance(one.version, str) and _is_version(one.version),
         "kind": one.kind in kinds,
         "run": callable(one.run),
         "why": isinstance(one.why, str),
-        "rank": isinstance(one.rank, int),
+        "rank": isinstance(one.rank, int) and not isinstance(one.rank, bool),
         "devices": isinstance(one.devices, tuple) and all(isinstance(name, str) for name in one.devices),
-        "constraints": isinstance(one.constraints, Constraints) and _sound(one.constraints),
+        "predicate": one.predicate is None or callable(one.predicate),
     }
     for name, right in faults.items():
         if not right:
@@ -94,16 +157,22 @@ def _check_entry(one: Implementation, origin: str) -> None:
             raise Day0Error(
                 origin, f"{name} of {one.operator!r}: {value} cannot be used", hint="see day0/implementation.py"
             )
+    fault = constraint_fault(one.constraints)
+    if fault:
+        what = f"constraints of {one.operator} {one.id}: {fault}"
+        raise Day0Error(origin, what, hint="see Constraints in day0/implementation.py")
 
 
-def _sound(limits: Constraints) -> bool:
-    dtypes = (*limits.dtypes, *limits.first_dtype)
-    return all(isinstance(name, str) for name in dtypes) and all(
-        isinstance(divisor, int) and divisor > 0 for divisor in limits.multiple_of.values()
-    )
+def _is_version(text: str) -> bool:
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return re.fullmatch(r"[0-9][0-9A-Za-z.+-]*", text) is not None
 
 
-def _line_in(error: BaseException, path: Path) -> int:
+def line_in_traceback(error: BaseException, path: Path) -> int:
+    """Return the line of a file at which an error passed through it, the innermost one; 0 if it did not."""
     line, traceback = 0, error.__traceback__
     while traceback is not None:
         if traceback.tb_frame.f_code.co_filename == str(path):

@@ -15,8 +15,18 @@ def open_model(plan: ModelPlan) -> ModelSpec:
     `toy`, `toy:<variant>`, `hf:<model_type or folder>`, `py:<module or file>:<factory>`, `export:<file>`,
     `inputs:<text file>`.
 
+    With adapters in the plan, modules of the model call our operators.
     Raises Day0Error for a source of another form, and what the sources themselves raise.
     """
+    spec = _open(plan)
+    if not plan.adapt:
+        return spec
+    from day0.models.adapters.opened import with_adapters
+
+    return with_adapters(spec, plan)
+
+
+def _open(plan: ModelPlan) -> ModelSpec:
     kind, _, rest = plan.source.partition(":")
     if plan.shrink and kind != "hf":
         raise Day0Error("--shrink", f"only models of transformers are shrunk, not '{plan.source}'", hint="use --set")

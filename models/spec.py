@@ -70,6 +70,14 @@ class ModelSpec:
     """Gives the same model in a small size; None where nobody knows how."""
     shrunk: dict[str, str] = field(default_factory=dict)
     """Config fields that were made smaller, `before -> after`; empty for the model as it is."""
+    own: Callable[[str], nn.Module] | None = None
+    """Builds the model with nothing but its own code, where `build` makes modules of it call our operators."""
+    adapted: Callable[[], dict[str, str]] = dict
+    """Says, after `build`, which modules call our operators: adapter to `9 LlamaRMSNorm`."""
+
+    def build_own(self, device: str) -> nn.Module:
+        """Build the model with its own code alone: what an adapted one is held against."""
+        return (self.own or self.build)(device)
 
 
 def decoder_layers(model: nn.Module) -> dict[str, nn.Module]:

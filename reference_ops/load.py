@@ -12,9 +12,9 @@ from day0.errors import Day0Error, near_names
 from day0.reference_ops._spec import Operator
 from day0.sources import sources
 
-__all__ = ["load_operator", "load_operators", "operator_file", "operator_sources"]
+__all__ = ["HELPERS", "load_operator", "load_operators", "operator_file", "operator_sources"]
 
-_HELPERS = frozenset({"load", "signatures", "torch_ops"})
+HELPERS = frozenset({"load", "signatures", "torch_ops"})
 """Modules of this folder that hold no operator."""
 
 
@@ -49,7 +49,7 @@ def operator_sources(name: str) -> tuple[Path, ...]:
 def _found() -> dict[str, tuple[Operator, Path]]:
     found: dict[str, tuple[Operator, Path]] = {}
     for info in sorted(pkgutil.iter_modules(reference_ops.__path__), key=lambda one: one.name):
-        if info.ispkg or info.name.startswith("_") or info.name in _HELPERS:
+        if info.ispkg or info.name.startswith("_") or info.name in HELPERS:
             continue
         module = importlib.import_module(f"day0.reference_ops.{info.name}")
         path = Path(str(module.__file__))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-import torch
-
-from day0.errors import Day0Error, near_names
 from day0.hashing import hash_file, hash_json
 from day0.implementation import Implementation
 from day0.kernels.load import load_implementation_file, load_implementations
 from day0.reference_ops.load import load_operators, operator_file, operator_sources
+from day0.registry.conflicts import find_same_identity, refuse
+from day0.registry.contract import refuse_drift, refuse_unknown_operator
+from day0.registry.entry_points import load_entry_points
 from day0.registry.namespaces import load_parents, search_path
 
 __all__ = ["collect", "references", "without_conflicts"]
@@ -20,25 +20,22 @@ REFERENCE_RANK = 900
 """After every kernel and decomposition: it is right, but nobody made it fast."""
 
 
-def collect(files: tuple[Path, ...] = ()) -> tuple[Implementation, ...]:
-    """Return what ships with day0, the references, and what the user's files bring, sorted by identity.
+def collect(files: tuple[Path, ...] = (), *, without: tuple[str, ...] = ()) -> tuple[Implementation, ...]:
+    """Return what ships with day0, the references, what installed packages and the user's files bring, by identity.
 
-    Raises Day0Error if two implementations have one identity and different content.
+    `without` names installed packages to leave out.
+    Raises Day0Error if two implementations have one identity and different content, if one could never be chosen, if
+    one does not fit the contract that it states, and if a package or a file does not load.
     """
+    points = load_entry_points(without=without)
+    brought = [one for point in points for one in point.implementations]
     own = [one for path in files for one in load_implementation_file(path)]
-    for one in own:
-        _refuse_unknown(one)
-    return without_conflicts((*load_implementations(), *references(), *own))
-
-
-def _refuse_unknown(one: Implementation) -> None:
-    """Refuse a user's implementation that could never be chosen: of no known operator, or in no known namespace."""
-    known = set(torch._C._dispatch_get_all_op_names()) | set(load_operators())
-    names = known | {name.partition(".")[0] for name in known}
-    if one.operator not in names:
-        hint = near_names(one.operator, tuple(sorted(names))) or "write it like aten::silu or aten::add.Tensor"
-        raise Day0Error(one.origin, f"there is no operator '{one.operator}'", hint=hint)
-    search_path(one.namespace, load_parents())
+    parents = load_parents(files, brought=points)
+    for one in (*brought, *own):
+        refuse_unknown_operator(one)
+        refuse_drift(one)
+        search_path(one.namespace, parents)
+    return without_conflicts((*load_implementations(), *references(), *brought, *own))
 
 
 def references() -> tuple[Implementation, ...]:
@@ -61,15 +58,13 @@ def references() -> tuple[Implementation, ...]:
 
 
 def without_conflicts(implementations: Iterable[Implementation]) -> tuple[Implementation, ...]:
-    """Return the implementations sorted by identity; the same one twice is kept once."""
+    """Return the implementations sorted by identity; the same one twice is kept once, whichever came first.
+
+    Raises Day0Error, naming both origins, where one identity stands for two contents.
+    """
+    known = sorted(implementations, key=lambda one: (str(one.identity), not one.distribution, one.origin))
+    refuse(find_same_identity(known))
     kept: dict[str, Implementation] = {}
-    for one in implementations:
-        other = kept.setdefault(str(one.identity), one)
-        if other.source_hash != one.source_hash:
-            raise Day0Error(
-                f"registry: {one.identity}",
-                "two implementations claim this identity with different content",
-                facts=tuple(sorted(f"{it.origin}  {it.source_hash[:19]}" for it in (one, other))),
-                hint="give one of them another id, version or namespace",
-            )
-    return tuple(kept[name] for name in sorted(kept))
+    for one in known:
+        kept.setdefault(str(one.identity), one)
+    return tuple(kept.values())

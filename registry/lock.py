@@ -9,6 +9,7 @@ from day0.errors import Day0Error, near_names
 from day0.implementation import Implementation
 from day0.playbook import RegisterPlan
 from day0.records import GAP_VERDICTS, Decision, Gap, Inventory, InventoryEntry, Lock, LockEntry, Signature, Trace
+from day0.registry.ahead import ambiguities, holes
 from day0.registry.fallback import cpu_fallback, refuse_fallback
 from day0.registry.resolve import candidates_for, choose
 
@@ -29,14 +30,17 @@ def make_lock(
 
     Calls of one operator with the same dtypes share one entry. A gap that nothing closes is kept as a gap, and so is
     an operator that the plan asks to replace and that nothing replaces.
-    Raises Day0Error on a tie between two implementations, and for an operator to replace that the model never calls.
+    Raises Day0Error on a tie between two implementations, with a strict plan also where calls that were not traced would
+    be one, and for an operator to replace that the model never calls.
     """
     known = without_fallbacks(implementations, plan)
     refuse_unknown_replacements(inventory, plan)
     signatures = {entry.id: entry.signature for entry in trace.entries}
     entries, gaps = [], []
+    looked_at: dict[str, list[Signature]] = {}
     for group, members in sorted(_groups(inventory, plan).items()):
         calls = [signatures[member.id] for member in members]
+        looked_at.setdefault(group[0], []).extend(calls)
         chosen, decisions = _choose(group[0], calls, members, known, profile, plan, namespaces)
         if chosen is not None:
             entries.append(_lock_entry(group, members, chosen, decisions))
@@ -48,6 +52,8 @@ def make_lock(
         model=trace.model.fingerprint,
         entries=tuple(entries),
         gaps=tuple(gaps),
+        ambiguities=ambiguities(looked_at, known, namespaces, strict=plan.strict),
+        holes=holes(looked_at, [one for one in known if one.namespace in namespaces], profile.torch_device),
     )
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from day0.errors import Day0Error, near_names
+from day0.kernels.load import load_parents_file
+from day0.registry.entry_points import Brought, load_entry_points
 from day0.yamlfile import read_yaml, validate_yaml
 
-__all__ = ["ROOT", "load_parents", "search_path"]
+__all__ = ["ROOT", "load_parents", "merge_parents", "search_path"]
 
 ROOT = "base"
 
@@ -22,13 +25,75 @@ class _Namespaces(BaseModel):
     parents: dict[str, str]
 
 
-def load_parents(path: Path | None = None) -> dict[str, str]:
-    """Return the parent of every namespace but the root."""
-    document = read_yaml(path or Path(__file__).parent / "namespaces.yaml")
-    return validate_yaml(_Namespaces, document).parents
+def load_parents(
+    files: Iterable[Path] = (), *, without: Iterable[str] = (), brought: Iterable[Brought] | None = None
+) -> dict[str, str]:
+    """Return the parent of every namespace but the root: day0's, those of installed packages and of users' files.
+
+    `without` names packages to leave out; `brought` is what packages bring, where it is loaded already.
+    Raises Day0Error where two of them disagree, and for parents that go in a circle.
+    """
+    own = Path(__file__).parent / "namespaces.yaml"
+    declared = [(f"registry/{own.name}", validate_yaml(_Namespaces, read_yaml(own)).parents)]
+    declared += [
+        (one.origin, one.parents) for one in (load_entry_points(without=without) if brought is None else brought)
+    ]
+    declared += [(str(path), load_parents_file(path)) for path in files]
+    return merge_parents(declared)
 
 
-def search_path(namespace: str, parents: dict[str, str]) -> tuple[str, ...]:
+def merge_parents(declared: Iterable[tuple[str, Mapping[str, str]]]) -> dict[str, str]:
+    """Join what several sources say of parents; the order of the sources does not matter.
+
+    Raises Day0Error, with every source that has a part in it, for two parents of one child and for a circle.
+    """
+    said: dict[str, dict[str, set[str]]] = {}
+    for source, parents in declared:
+        for child, parent in parents.items():
+            said.setdefault(child, {}).setdefault(parent, set()).add(source)
+    for child, found in sorted(said.items()):
+        if len(found) > 1:
+            raise Day0Error(
+                f"namespace {child}",
+                "it has two parents that disagree",
+                facts=tuple(f"'{parent}' by {_listed(found[parent])}" for parent in sorted(found)),
+                hint="keep one of them; a package of your own can use a namespace of its own instead",
+            )
+    merged = {child: next(iter(found)) for child, found in sorted(said.items())}
+    _refuse_circle(merged, {child: _listed(found[merged[child]]) for child, found in said.items()})
+    return merged
+
+
+def _listed(sources: Iterable[str]) -> str:
+    return ", ".join(sorted(sources))
+
+
+def _refuse_circle(parents: Mapping[str, str], sources: Mapping[str, str]) -> None:
+    for child in parents:
+        circle = _circle(child, parents)
+        if circle:
+            raise Day0Error(
+                f"namespace {circle[0]}",
+                f"its parents go in a circle: {' → '.join((*circle, circle[0]))}",
+                facts=tuple(f"'{name}' is under '{parents[name]}' by {sources[name]}" for name in circle),
+                hint="end at `base`",
+            )
+
+
+def _circle(name: str, parents: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the circle that one name leads into, from its smallest name on, or nothing."""
+    seen: list[str] = []
+    while name in parents and name not in seen:
+        seen.append(name)
+        name = parents[name]
+    if name not in seen:
+        return ()
+    circle = seen[seen.index(name) :]
+    first = circle.index(min(circle))
+    return (*circle[first:], *circle[:first])
+
+
+def search_path(namespace: str, parents: Mapping[str, str]) -> tuple[str, ...]:
     """Return the namespaces to look in, most specific first.
 
     Raises Day0Error for a namespace that is not declared, or for parents that go in a circle.

@@ -6,15 +6,19 @@ from collections.abc import Iterable, Sequence
 
 from packaging.version import InvalidVersion, Version
 
-from day0.devices.leaves import leaf_dtypes, leaf_ranks
 from day0.devices.profile import DeviceProfile
 from day0.errors import Day0Error
-from day0.implementation import Implementation
+from day0.implementation import Constraints, Implementation
 from day0.records import Decision, Signature
-from day0.reference_ops.signatures import shapes_text, tensor_values
+from day0.reference_ops.signatures import shapes_text
+from day0.registry.constraints import refuse_by_predicate, refuse_call
+from day0.registry.contract import refuse_overload
 from day0.registry.leaves import refuse_leaves
+from day0.registry.schemas import call_of
 
-__all__ = ["candidates_for", "choose", "judge"]
+__all__ = ["candidates_for", "choose", "judge", "refusal", "version_key"]
+
+UNCONSTRAINED = Constraints()
 
 
 def candidates_for(
@@ -22,21 +26,28 @@ def candidates_for(
 ) -> tuple[Implementation, ...]:
     """Return the implementations of an operator on the search path, in the order in which they are tried.
 
-    Namespace first (most specific), then the declared rank, then the newer version.
+    Namespace first (most specific), then the declared rank, then the id, then the newer version.
     """
     name = op.partition(".")[0]
     mine = [one for one in implementations if one.operator in (op, name) and one.namespace in namespaces]
-    by_version = sorted(mine, key=lambda one: _version(one), reverse=True)
-    return tuple(sorted(by_version, key=lambda one: (namespaces.index(one.namespace), one.rank, one.id)))
+    by_version = sorted(mine, key=version_key, reverse=True)
+    return tuple(
+        sorted(by_version, key=lambda one: (namespaces.index(one.namespace), one.rank, one.id, one.operator != op))
+    )
 
 
-def _version(one: Implementation) -> Version:
+def version_key(one: Implementation) -> tuple[bool, Version, str, str]:
+    """Return what versions of one id are ordered by: final releases above pre-releases, then as `packaging` says.
+
+    The text comes last, so that the order of registration never counts.
+    """
     try:
-        return Version(one.version)
+        version = Version(one.version)
     except InvalidVersion:
         raise Day0Error(
             f"{one.origin}: {one.identity}", f"'{one.version}' is not a version", hint="write it like 1.0 or 2.1.3"
         ) from None
+    return not version.is_prerelease, version, str(one.identity), one.source_hash
 
 
 def judge(one: Implementation, signature: Signature, profile: DeviceProfile) -> Decision:
@@ -44,33 +55,27 @@ def judge(one: Implementation, signature: Signature, profile: DeviceProfile) -> 
 
     A reference knows nothing of devices, so its leaves are looked up; a kernel's author has said where it runs.
     """
-    reason = _refusal(one, signature, profile.torch_device)
+    reason = refusal(one, signature, profile.torch_device)
     if not reason and one.kind == "reference":
         reason = refuse_leaves(one, signature, profile)
     return Decision(candidate=str(one.identity), accepted=not reason, reason=reason or one.why)
 
 
-def _refusal(one: Implementation, signature: Signature, device_type: str) -> str:
+def refusal(one: Implementation, signature: Signature, device_type: str) -> str:
+    """Say why what an implementation declares rules a call out, or return an empty text.
+
+    In this order: devices, contract, constraints, its own predicate.
+    """
     if "*" not in one.devices and device_type not in one.devices:
         return f"runs on {', '.join(one.devices)}, not on {device_type}"
-    limits, dtypes = one.constraints, leaf_dtypes(signature)
-    if limits.dtypes and not set(dtypes) <= limits.dtypes:
-        return f"takes {', '.join(sorted(limits.dtypes))}, not {', '.join(sorted(set(dtypes) - limits.dtypes))}"
-    if limits.first_dtype and (not dtypes or dtypes[0] not in limits.first_dtype):
-        return f"its first tensor must be {', '.join(sorted(limits.first_dtype))}, not {dtypes[0] if dtypes else '-'}"
-    ranks = leaf_ranks(signature)
-    if limits.max_rank is not None and any(rank > limits.max_rank for rank in ranks):
-        return f"takes at most {limits.max_rank} dimensions, not {max(ranks)}"
-    return _divisibility(one, signature)
-
-
-def _divisibility(one: Implementation, signature: Signature) -> str:
-    tensors = list(tensor_values(signature))
-    for position, divisor in sorted(one.constraints.multiple_of.items()):
-        if position < len(tensors) and tensors[position].shape and tensors[position].shape[-1] % divisor:
-            size = tensors[position].shape[-1]
-            return f"the last dimension of tensor {position} must be a multiple of {divisor}, not {size}"
-    return ""
+    reason = refuse_overload(one, signature.op)
+    if reason or (one.constraints == UNCONSTRAINED and one.predicate is None):
+        return reason
+    call = call_of(signature, device_type)
+    reason = refuse_call(one.constraints, call)
+    if reason or one.predicate is None:
+        return reason
+    return refuse_by_predicate(one.predicate, call)
 
 
 def choose(
@@ -108,8 +113,10 @@ def _judge_all(one: Implementation, signatures: Sequence[Signature], profile: De
 
 
 def _refuse_tie(op: str, first: Implementation, second: Implementation) -> None:
-    if (first.namespace, first.rank) != (second.namespace, second.rank) or first.id == second.id:
+    if (first.namespace, first.rank) != (second.namespace, second.rank):
         return
+    if (first.operator, first.id) == (second.operator, second.id):
+        return  # versions of one thing: the newer one was tried first
     raise Day0Error(
         f"registry: {op}",
         f"two implementations have rank {first.rank} in namespace {first.namespace}, and both accept",

@@ -32,6 +32,9 @@ def render_html(bundle: Bundle) -> str:
             environment=tables.pairs("Environment", "what", "version", bundle.environment),
             hashes=tables.pairs("Records and their hashes", "record", "hash of the body", bundle.hashes),
             overrides=tables.pairs("Changed config fields", "field", "value", bundle.trace.model.overrides),
+            adapted=tables.pairs(
+                "Modules that call day0's operators", "adapter", "modules", bundle.trace.model.adapted
+            ),
             blocks=tables.block_table(bundle.inventory) if bundle.inventory and bundle.inventory.blocks else None,
             tables=tables,
             colours=COLOURS,

@@ -121,6 +121,7 @@ def _trace_facts(summary: Summary) -> list[str]:
     size = f"{summary.parameters:,} parameters, {bytes_text(summary.parameter_bytes)} in {prose(summary.dtype)}"
     facts = [f"{code(summary.model_class)}: {size}", f"Fingerprint: {code(summary.fingerprint)}"]
     facts += [f"Changed: {code(f'{name}={value}')}" for name, value in sorted(summary.overrides.items())]
+    facts += [f"Adapted by {code(name)}: {prose(text)}" for name, text in sorted(summary.adapted.items())]
     return ["\n".join(f"- {fact}" for fact in facts)]
 
 

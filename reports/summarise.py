@@ -34,6 +34,7 @@ def summarise(bundle: Bundle) -> Summary:
         parameter_bytes=model.parameter_bytes,
         fingerprint=model.fingerprint,
         overrides=model.overrides,
+        adapted=model.adapted,
         device=bundle.device,
         can_run=all(stage.status == "pass" for stage in stages),
         why=_why(bundle, stages),

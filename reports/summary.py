@@ -195,6 +195,8 @@ class Summary(Part):
     parameter_bytes: int
     fingerprint: Text
     overrides: dict[Text, Text]
+    adapted: dict[Text, Text] = {}
+    """Modules that call our operators, by adapter."""
     device: Text
     can_run: bool
     why: Text

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests import warm
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Set what must stand before torch is imported, and take the clock out of hypothesis."""
@@ -20,6 +22,11 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["MKL_NUM_THREADS"] = "1"
     settings.register_profile("day0", deadline=None, print_blob=True)
     settings.load_profile("day0")
+
+
+def pytest_sessionfinish() -> None:
+    """End the server that forks commands, where a test started it."""
+    warm.close()
 
 
 @pytest.fixture(autouse=True)

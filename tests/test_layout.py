@@ -25,6 +25,8 @@ def package_folders() -> dict[str, Path]:
     for top in ROOT.iterdir():
         if top.is_dir() and not top.name.startswith(".") and top.name not in NOT_SHIPPED:
             for init in top.rglob("__init__.py"):
+                if not (init.parents[1] / "__init__.py").is_file() and init.parents[1] != ROOT:
+                    continue  # a package of its own among the examples
                 parts = init.parent.relative_to(ROOT).parts
                 found[".".join(parts if parts[0] == "day0" else ("day0", *parts))] = init.parent
     return found

@@ -11,7 +11,7 @@ from torch import nn
 from day0.models.spec import ModelSpec
 from day0.playbook import Gate
 from day0.records import GateResult, Receipt
-from day0.registry.dispatch import ActiveLock
+from day0.registry.receipts import ActiveLock, Key
 
 __all__ = ["CanaryContext", "Measured", "judge_gates", "model_error"]
 
@@ -31,18 +31,22 @@ class CanaryContext:
     prompt_tokens: int
     new_tokens: int
     models: dict[str, nn.Module] = field(default_factory=dict)
+    must_run: frozenset[Key] | None = None
+    """Entries of the lock that the stages have to reach, see `entries_to_run`; None: all of them."""
 
     def reference(self) -> nn.Module:
-        """Return the model on the CPU in its own dtype: the yardstick."""
-        return self.models.setdefault("reference", self.models.get("reference") or self.spec.build("cpu"))
+        """Return the model on the CPU in its own dtype and with its own code: the yardstick."""
+        return self.models.setdefault("reference", self.models.get("reference") or self.spec.build_own("cpu"))
 
     def golden(self) -> nn.Module:
-        """Return the model on the CPU in float64."""
-        return self.models.setdefault("golden", self.models.get("golden") or self.spec.build("cpu").double())
+        """Return the model on the CPU in float64, with its own code."""
+        return self.models.setdefault("golden", self.models.get("golden") or self.spec.build_own("cpu").double())
 
     def on_device(self) -> nn.Module:
-        """Return the model on the device."""
-        return self.models.setdefault("device", self.models.get("device") or self.spec.build(str(self.device)))
+        """Return the model on the device. The lock counts its calls by module from here on."""
+        model = self.models.setdefault("device", self.models.get("device") or self.spec.build(str(self.device)))
+        self.active.watch(model)
+        return model
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,8 +16,13 @@ from day0.devices.open import device_counts
 from day0.errors import USER_ERRORS, Day0Error, near_names
 from day0.playbook import CanaryPlan, Gate
 from day0.records import GateResult, StageResult
+from day0.registry.receipts import ActiveLock, difference, silent
+from day0.registry.results import WrongResult
 
 __all__ = ["Stage", "load_stages", "run_stages"]
+
+STAGE_ERRORS: tuple[type[BaseException], ...] = (*USER_ERRORS, WrongResult)
+"""What fails a stage: what a model or a kernel raises, and a kernel that breaks its contract."""
 
 
 class StageModule(Protocol):
@@ -38,6 +43,8 @@ class Stage:
     title: str
     gates: tuple[Gate, ...]
     run: Callable[[CanaryContext], Measured]
+    whole: bool = False
+    """Whether it runs the whole model, so that every locked implementation has a chance to run."""
     calls: str = "tokens"
     """Which models it can call: those that take `tokens`, those with `phases` of their own, or `any`."""
 
@@ -51,7 +58,14 @@ def load_stages() -> tuple[Stage, ...]:
 def _load(name: str) -> Stage:
     module = importlib.import_module(f"day0.analyzers.canary.{name}")
     calls = getattr(module, "CALLS", "tokens")
-    return Stage(name=name.split("_", 2)[2], title=module.TITLE, gates=module.GATES, run=module.run, calls=calls)
+    return Stage(
+        name=name.split("_", 2)[2],
+        title=module.TITLE,
+        gates=module.GATES,
+        run=module.run,
+        whole=getattr(module, "WHOLE", False),
+        calls=calls,
+    )
 
 
 def choose_stages(plan: CanaryPlan, *, calls: str = "tokens") -> tuple[Stage, ...]:
@@ -88,10 +102,16 @@ def _with_gates(stage: Stage, plan: CanaryPlan) -> Stage:
 def run_stages(
     context: CanaryContext, plan: CanaryPlan, *, progress: Callable[[str], None] = lambda _: None
 ) -> tuple[StageResult, ...]:
-    """Run the stages; those after a failed one are skipped with that reason."""
+    """Run the stages; those after a failed one are skipped with that reason.
+
+    The last one that runs the whole model has one gate more, whatever the plan says of it: that every locked
+    implementation ran, in this stage or an earlier one.
+    """
     results: list[StageResult] = []
     failed = ""
-    for stage in choose_stages(plan, calls="phases" if context.spec.phases else "tokens"):
+    stages = choose_stages(plan, calls="phases" if context.spec.phases else "tokens")
+    last = next((stage.name for stage in reversed(stages) if stage.whole), "")
+    for stage in (_with_silence(stage) if stage.name == last else stage for stage in stages):
         if failed:
             reason = f"stage {failed} failed"
             results.append(StageResult(name=stage.name, title=stage.title, status="skipped", reason=reason))
@@ -103,31 +123,49 @@ def run_stages(
     return tuple(results)
 
 
+_SILENCE = Gate(metric="locked_never_ran", rule="==", limit=0)
+
+
+def _with_silence(stage: Stage) -> Stage:
+    """Add the gate on locked implementations that never ran, unless the plan has its own."""
+    given = any(gate.metric == _SILENCE.metric for gate in stage.gates)
+    return stage if given else replace(stage, gates=(*stage.gates, _SILENCE))
+
+
 def _run_stage(stage: Stage, context: CanaryContext) -> StageResult:
-    before, counted = dict(context.active.counts), device_counts(context.device)
+    before, counted = context.active.receipts(), device_counts(context.device)
     try:
         with torch.no_grad():
             measured = stage.run(context)
-    except USER_ERRORS as error:
+    except STAGE_ERRORS as error:
         first = (str(error).strip().splitlines() or [""])[0][:300]
         measured = Measured(metrics={}, failure=f"{type(error).__name__}: {first}")
     # Simulated time has picoseconds; what is below comes from the subtraction.
     spent = {name: round(value - counted.get(name, 0.0), 12) for name, value in device_counts(context.device).items()}
-    gates = judge_gates(stage.gates, measured.metrics) if not measured.failure else ()
+    receipts = context.active.receipts()
+    idle = silent(receipts, context.active.lock.entries, context.must_run) if stage.whole else ()
+    metrics = {**measured.metrics, **({"locked_never_ran": float(len(idle))} if stage.whole else {})}
+    gates = judge_gates(stage.gates, metrics) if not measured.failure else ()
+    gates = tuple(_naming(gate, idle, context.active) for gate in gates)
     reason = measured.failure or _first_failure(gates, measured)
-    receipts = tuple(
-        receipt.model_copy(update={"calls": receipt.calls - before.get((entry.operator, str(entry.dtypes)), 0)})
-        for receipt, entry in zip(context.active.receipts(), context.active.lock.entries, strict=True)
-    )
+    ran = tuple(difference(now, then) for now, then in zip(receipts, before, strict=True))
     return StageResult(
         name=stage.name,
         title=stage.title,
         status="fail" if reason else "pass",
         reason=reason,
         gates=gates,
-        metrics=dict(sorted({**spent, **measured.metrics}.items())),
-        receipts=tuple(receipt for receipt in receipts if receipt.calls),
+        metrics=dict(sorted({**spent, **metrics}.items())),
+        receipts=tuple(receipt for receipt in ran if receipt.calls),
     )
+
+
+def _naming(gate: GateResult, idle: tuple[str, ...], active: ActiveLock) -> GateResult:
+    if gate.metric != _SILENCE.metric or gate.passed:
+        return gate
+    more = f" and {len(idle) - 3} more" if len(idle) > 3 else ""
+    names = "; ".join((f"{'; '.join(idle[:3])}{more} never ran on the device", *active.bypassed()))
+    return gate.model_copy(update={"reason": f"{gate.reason}: {names}"})
 
 
 def _first_failure(gates: tuple[GateResult, ...], measured: Measured) -> str:

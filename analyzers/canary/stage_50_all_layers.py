@@ -13,6 +13,7 @@ from day0.playbook import Gate
 from day0.registry.dispatch import suspended
 
 TITLE = "all layers, batch 1"
+WHOLE = True
 GATES = (
     Gate(metric="prefill_error_ratio", rule="<=", limit=3.0),
     Gate(metric="decode_error_ratio", rule="<=", limit=3.0),

@@ -16,6 +16,7 @@ from day0.registry.dispatch import suspended
 
 TITLE = "every phase of the source, outputs compared"
 CALLS = "phases"
+WHOLE = True
 GATES = (
     Gate(metric="worst_error_ratio", rule="<=", limit=3.0),
     Gate(metric="unequal_outputs", rule="==", limit=0),

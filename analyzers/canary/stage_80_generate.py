@@ -9,19 +9,16 @@ from day0.playbook import Gate
 from day0.registry.dispatch import suspended
 
 TITLE = "generate, greedy"
-GATES = (
-    Gate(metric="unexplained_tokens", rule="==", limit=0),
-    Gate(metric="never_ran", rule="==", limit=0),
-)
+WHOLE = True
+GATES = (Gate(metric="unexplained_tokens", rule="==", limit=0),)
 
 
 def run(context: CanaryContext) -> Measured:
     """Generate greedily on the device and on the CPU, and compare up to the first different token.
 
     A different token is explained where the reference's own two best logits are closer than the error of the
-    device's logits at that place. A kernel that is registered and never called is the
-    commonest silent failure, so by the end every locked implementation must have run.
-    Metrics: tokens, equal_tokens, unexplained_tokens, never_ran, fallbacks.
+    device's logits at that place.
+    Metrics: tokens, equal_tokens, unexplained_tokens, never_ran (entries of the lock), fallbacks.
     """
     ids_BS = token_ids(context.spec, 1, context.prompt_tokens, seed=3)
     with suspended():

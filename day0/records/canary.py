@@ -30,6 +30,8 @@ class Receipt(Record):
     kind: str
     device: str
     calls: int
+    captured: int = 0
+    """How many of the calls were made while a CUDA graph was captured; its replays run without being counted."""
     where: dict[str, int] = Field(default_factory=dict)
     """Calls by the path of the module that was running; empty where nobody watched the modules."""
     process: str = ""

@@ -85,3 +85,7 @@ class Lock(Record):
     model: str
     entries: tuple[LockEntry, ...]
     gaps: tuple[Gap, ...] = ()
+    ambiguities: tuple[str, ...] = ()
+    """Calls that were not traced and that two implementations of equal rank would take, each with a witness."""
+    holes: tuple[str, ...] = ()
+    """Calls next to traced ones that no kernel takes; there a reference or a fallback would run."""

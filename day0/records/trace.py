@@ -141,6 +141,8 @@ class ModelInfo(Record):
     """Which weights a real trace had: loaded from where, or random from which seed. Empty for one without values."""
     fingerprint: str
     """SHA-256 over config, weights file and dtype: another model has another fingerprint."""
+    adapted: dict[str, str] = Field(default_factory=dict)
+    """Modules that call our operators instead of their own code: adapter to `9 LlamaRMSNorm`."""
 
 
 class PhaseInfo(Record):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from day0.implementation import Implementation
+from day0.implementation import Constraints, Implementation, Limit, TensorLimit
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -43,9 +43,21 @@ IMPLEMENTATIONS = (
         operator="aten::_grouped_mm",
         contract=1,
         id="masked_groups",
-        version="1.0",
+        version="1.1",
         kind="decomposition",
         run=grouped_mm,
         why="one product for each group with masks: no host sync, so it can be captured in a graph",
+        constraints=Constraints(
+            arguments={"bias": Limit(one_of=(None,))},
+            any_of=(
+                Constraints(arguments={"offs": Limit(one_of=(None,))}),
+                Constraints(
+                    arguments={
+                        "self": TensorLimit(min_rank=2, max_rank=2),
+                        "mat2": TensorLimit(min_rank=3, max_rank=3),
+                    }
+                ),
+            ),
+        ),
     ),
 )

@@ -16,6 +16,7 @@ from day0.reference_ops.load import load_operators
 from day0.reference_ops.signatures import describe, dtype_name, signature_id, tensors_in
 from day0.reference_ops.torch_ops import register_operators
 from day0.registry.dispatch import activate
+from tests.registry.locking import implementation, lock_of
 
 CPU = torch.device("cpu")
 EMPTY = Lock(device="cpu", namespace="base", model="x", entries=())
@@ -325,6 +326,19 @@ def test_a_locked_implementation_that_never_ran_is_not_a_pass() -> None:
     )
     with activate(lock, CPU, [one]) as active:
         assert check_case(case, CPU, active, lock, max_bytes=1 << 24).status == "undelegated"
+
+
+def test_another_entry_that_ran_below_does_not_stand_for_the_one_that_did_not() -> None:
+    case = _case("aten::rsub.Tensor", X, X.clone())
+    claimed = implementation("aten::rsub.Tensor", torch.rsub)
+    below = implementation("aten::sub.Tensor", lambda x, y, **_: x + y.neg(), id="below")
+    # Locked for other dtypes than those of the case; torch's own kernel calls the other entry.
+    lock = lock_of((claimed, ("bfloat16", "bfloat16")), (below, ("float32", "float32")))
+    first = lock.entries[0].model_copy(update={"signatures": (case.signature_id,)})
+    lock = lock.model_copy(update={"entries": (first, lock.entries[1])})
+    with activate(lock, CPU, [claimed, below]) as active:
+        assert check_case(case, CPU, active, lock, max_bytes=1 << 24).status == "undelegated"
+        assert [receipt.calls for receipt in active.receipts()] == [0, 1]
 
 
 def test_too_large_and_open_gaps_are_skipped_with_the_reason() -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from day0.cli.app import app
+from day0.hashing import hash_file
 from day0.reference_ops.agreement import _verify
 from day0.reference_ops.agreement._comparison import Comparison
 from day0.reference_ops.agreement._load import load_comparisons
 from day0.reference_ops.load import load_operators
+from day0.registry.collect import collect
 
 NAME = "day0::rms_norm"
 
@@ -126,7 +129,7 @@ def test_list_says_against_whom_each_operator_was_verified() -> None:
     assert done.exit_code == asked.exit_code == 0
     assert "verified against" in done.stdout.splitlines()[0]
     rows = json.loads(asked.stdout)
-    assert rows.keys() == load_operators().keys()
+    assert rows.keys() == {*load_operators(), *(one.operator for one in collect())}
     assert rows[NAME]["verified_against"] == ["torch", "transformers"]
     line = next(line for line in done.stdout.splitlines() if line.startswith(f"{NAME} "))
     assert "torch, transformers" in line and "base:reference==1.0" in line
@@ -185,3 +188,88 @@ def test_every_operator_can_be_shown(name: str) -> None:
     done = day0("ops", "show", name, "--json")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["samples"]
+
+
+MINE = """\
+import torch
+from day0.implementation import Accepted, Call, Constraints, Implementation, Limit, Rejected, TensorLimit
+
+NAMESPACES = {"zz/own": "kimi/k3.1"}
+
+def even_rows(call: Call) -> Accepted | Rejected:
+    \"\"\"Takes even numbers of rows.\"\"\"
+    return Accepted()
+
+IMPLEMENTATIONS = (
+    Implementation(
+        operator="aten::silu", contract=1, id="mine", version="1.0", kind="kernel", namespace="zz/own",
+        run=lambda self: self * torch.sigmoid(self), why="[red]a test[/red]", devices=("cuda",), rank=7,
+        predicate=even_rows,
+        constraints=Constraints(
+            dtypes=frozenset({"float32"}), max_rank=3, multiple_of={0: 8},
+            arguments={"self": TensorLimit(sizes={-1: Limit(at_least=8, at_most=64)})},
+        ),
+    ),
+)
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> str:
+    path = tmp_path / "mine.py"
+    path.write_text(MINE)
+    return str(path)
+
+
+def test_list_is_filtered_by_name_namespace_and_device(mine: str) -> None:
+    def identities(*arguments: str) -> list[str]:
+        done = day0("ops", "list", *arguments, "--with", mine, "--json")
+        assert done.exit_code == 0, done.output
+        return [it["identity"] for row in json.loads(done.stdout).values() for it in row["implementations"]]
+
+    own = "aten::silu@1 zz/own:mine==1.0"
+    assert identities("silu") == [own]
+    assert own in identities() and own in identities("--namespace", "zz/own")
+    assert own not in identities("--namespace", "kimi/k3.1")
+    assert own in identities("--device", "cuda") and own not in identities("--device", "sim")
+    seen = identities("lightning", "--namespace", "zz/own")
+    assert [one.split()[1].split(":")[0] for one in seen] == ["kimi/k3.1", "base", "base"]  # as they are tried
+
+
+def test_list_says_who_brought_an_implementation_and_where_it_runs(mine: str) -> None:
+    done = day0("ops", "list", "s", "--with", mine)
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("aten::silu ")]
+    assert line.split()[1:6] == ["1", "zz/own:mine==1.0", "kernel", "cuda", mine]
+    assert "day0" in next(line for line in done.stdout.splitlines() if line.startswith("aten::sort "))
+
+
+def test_show_says_what_an_implementation_takes(mine: str) -> None:
+    done, asked = (day0("ops", "show", "aten::silu", "--with", mine, *more) for more in ((), ("--json",)))
+    assert done.exit_code == asked.exit_code == 0, done.output
+    (facts,) = json.loads(asked.stdout)["implementations"]
+    assert facts["constraints"] == [
+        "every dtype: float32",
+        "every tensor: 0 to 3 dimensions",
+        "last dimension of tensor 0: a multiple of 8",
+        "self: dimension -1: at least 8 and at most 64",
+    ]
+    assert (facts["rank"], facts["devices"], facts["source"]) == (7, ["cuda"], mine)
+    assert facts["source_hash"] == hash_file(Path(mine))
+    texts = ("aten::silu(Tensor self) -> Tensor", "even_rows: Takes even numbers of rows.", "[red]a test[/red]")
+    for text in (*facts["constraints"], *texts, "kernel, rank 7", f"{mine}:", facts["source_hash"][:23]):
+        assert text in done.stdout, text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("list", "rms_nrom"), "no operator's name holds 'rms_nrom'"),
+        (("list", "--namespace", "kmi/k3"), "did you mean kimi/k3"),
+        (("list", "--device", "smi"), "there is no such profile"),
+        (("show", "aten::slu"), "did you mean aten::silu"),
+        (("show", "nonsense"), "there is no 'nonsense'"),
+    ],
+)
+def test_what_nobody_knows_is_refused(arguments: tuple[str, ...], says: str) -> None:
+    done = day0("ops", *arguments)
+    assert done.exit_code == 2 and done.stdout == "" and says in done.stderr, done.output

@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.warm import shim
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = tuple(sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
-PAGES = ("README.md", "CONTRIBUTING.md", *DOCS)
+EXAMPLES = tuple(sorted(str(path.relative_to(ROOT)) for path in (ROOT / "playbooks" / "examples").glob("*/*.md")))
+PAGES = ("README.md", "CONTRIBUTING.md", *DOCS, *EXAMPLES)
 BLOCK = re.compile(r"(?:<!-- (?P<note>[^\n]*?) -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)\n```", re.DOTALL)
 
 
@@ -44,7 +47,7 @@ def _commands(text: str) -> list[str]:
 def _run(block: Block, cwd: Path) -> None:
     """Run the lines of one shell block; each has to end with the exit code that the note says, else 0."""
     expected = int(block.note.removeprefix("exit code: ")) if block.note.startswith("exit code: ") else 0
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    path = os.pathsep.join((str(shim()), str(Path(sys.executable).parent), os.environ["PATH"]))
     environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
     for line in _commands(block.text):
         done = subprocess.run(
@@ -77,4 +80,4 @@ def test_links_lead_somewhere(page: str) -> None:
 
 def test_every_block_has_a_kind_that_somebody_knows() -> None:
     kinds = {block.kind for page in PAGES for block in _blocks(page)}
-    assert kinds <= {"sh", "console", "text", "python", "yaml"}
+    assert kinds <= {"sh", "console", "text", "python", "yaml", "toml"}

@@ -10,15 +10,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.warm import run_warm
+
 PLAYBOOKS = Path(__file__).resolve().parents[2] / "playbooks"
 
 Done = subprocess.CompletedProcess[str]
 Day0 = Callable[..., Done]
 
 
-def run_day0(*arguments: object, cwd: Path) -> Done:
-    """Run `python -m day0` with a plain wide terminal."""
+def run_day0(*arguments: object, cwd: Path, cold: bool = False) -> Done:
+    """Run day0 in a process of its own with a plain wide terminal; a cold one is a whole `python -m day0`."""
     environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "400", "OMP_NUM_THREADS": "1"}
+    if not cold:
+        return run_warm([str(argument) for argument in arguments], cwd=cwd, env=environment)
     command = [sys.executable, "-m", "day0", *(str(argument) for argument in arguments)]
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
 

@@ -43,3 +43,31 @@ def test_a_trace_on_the_cpu_records_the_ranges_of_integers(day0: Day0, tmp_path:
     assert 0 <= low < high < 50
     assert embedding["source"].startswith("transformers/models/llama/modeling_llama.py:")
     assert embedding["module"] == "model.embed_tokens"
+
+
+def test_a_model_with_adapters_reaches_a_verdict_and_its_operators_run(day0: Day0, tmp_path: Path) -> None:
+    done = day0("run", PLAYBOOKS / "deepseek-v32-adapted-on-sim.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "lightning_indexer 3 DeepseekV32Indexer" in done.stdout
+    folder = tmp_path / "runs" / "deepseek-v32-adapted-on-sim"
+    locked = {entry["operator"] for entry in json.loads((folder / "ops.lock").read_text())["body"]["entries"]}
+    ours = {
+        "day0::fused_experts", "day0::gated_activation", "day0::lightning_indexer", "day0::moe_router",
+        "day0::rms_norm", "day0::rope", "day0::topk_tokens",
+    }  # fmt: skip
+    assert locked == ours
+    stages = json.loads((folder / "canary.json").read_text())["body"]["stages"]
+    assert [stage["status"] for stage in stages] == ["pass"] * len(stages)
+    ran = {receipt["operator"]: receipt["calls"] for receipt in stages[-1]["receipts"]}
+    assert set(ran) == ours
+    # Three layers and twelve steps, and an indexer in each.
+    assert ran["day0::lightning_indexer"] == ran["day0::topk_tokens"] == 36
+    report = (folder / "report" / "report.md").read_text()
+    assert "Adapted by `lightning_indexer`: 3 DeepseekV32Indexer" in report
+
+
+def test_an_adapter_that_fits_nothing_is_the_users_to_repair(day0: Day0) -> None:
+    done = day0("trace", "hf:gpt2", "--shrink", "--adapt", "rms_norm", "--run", "r")
+    assert done.returncode == 2
+    assert "error: --adapt: adapter 'rms_norm' fits no module of GPT2LMHeadModel" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -35,7 +35,7 @@ def twice(tmp_path_factory: pytest.TempPathFactory) -> Twice:
     """Run the playbook two times in one folder."""
     cwd = tmp_path_factory.mktemp("toy")
     folder = cwd / "runs" / "toy-on-sim"
-    first = run_day0("run", PLAYBOOKS / "toy-on-sim.yaml", cwd=cwd)
+    first = run_day0("run", PLAYBOOKS / "toy-on-sim.yaml", cwd=cwd, cold=True)
     times = {name: (folder / name).stat().st_mtime_ns for name in RECORDS if (folder / name).exists()}
     return Twice(folder, first, run_day0("run", PLAYBOOKS / "toy-on-sim.yaml", cwd=cwd), times)
 

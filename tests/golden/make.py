@@ -75,6 +75,7 @@ def records() -> tuple[Record, ...]:
             parameters=10,
             parameter_bytes=20,
             fingerprint="sha256:00",
+            adapted={"rms_norm": "2 LlamaRMSNorm"},
         ),
         mode="meta",
         mode_reason="asked for",

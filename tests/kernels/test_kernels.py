@@ -117,7 +117,7 @@ class Watcher(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize("one", WITH_CONTRACT, ids=identity)
+@pytest.mark.parametrize("one", [one for one in WITH_CONTRACT if "*" in one.devices], ids=identity)
 def test_needs_nothing_that_young_devices_lack(one: Implementation) -> None:
     for sample in samples(one):
         args, kwargs = (cast(part, torch.float32) for part in (sample.args, sample.kwargs))
@@ -125,7 +125,12 @@ def test_needs_nothing_that_young_devices_lack(one: Implementation) -> None:
             one.run(*args, **kwargs)
 
 
-@pytest.mark.parametrize("one", WITH_CONTRACT, ids=identity)
+def writes(one: Implementation) -> bool:
+    """Say whether the operator is there to write to an argument."""
+    return "!" in contract_of(one).schema or one.operator.endswith("_")
+
+
+@pytest.mark.parametrize("one", [one for one in WITH_CONTRACT if not writes(one)], ids=identity)
 def test_leaves_its_arguments_alone(one: Implementation) -> None:
     for sample in samples(one):
         before = [tensor.clone() for tensor in tensors_in((sample.args, sample.kwargs))]

@@ -36,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_every_file_without_underscore_is_an_operator_or_a_known_helper() -> None:
     files = {path.stem for path in Path(str(reference_ops.__file__)).parent.glob("*.py") if path.stem[0] != "_"}
-    assert files - load._HELPERS == {operator_file(name).stem for name in OPERATORS}
+    assert files - load.HELPERS == {operator_file(name).stem for name in OPERATORS}
 
 
 @pytest.mark.parametrize("name", sorted(OPERATORS))

@@ -31,7 +31,7 @@ def test_a_users_file_is_collected_with_its_hash(tmp_path: Path) -> None:
     path.write_text(MINE.format(id="mine", rank=1))
     found = [one for one in collect((path,)) if one.id == "mine"]
     assert len(found) == 1
-    assert found[0].origin == str(path)
+    assert found[0].origin == f"{path}:7"
     assert found[0].source_hash.startswith("sha256:")
     path.write_text(MINE.format(id="mine", rank=2))
     assert next(one for one in collect((path,)) if one.id == "mine").source_hash != found[0].source_hash

@@ -6,7 +6,6 @@ import pytest
 
 from day0.codec import body_hash, decode, encode
 from day0.records import CaseResult, CaseStatus, Decision, Identity, Lock, LockEntry, NumericsReport
-from day0.registry.changes import lock_changes
 from day0.registry.evidence import unverified, verify
 
 TORCH = {"torch": "2.13.0", "device": "a card"}
@@ -126,18 +125,3 @@ def test_why_an_entry_counts_as_unverified() -> None:
         assert len(found) == 1
         assert words in found[0]
         assert "aten::topk@1 base:sort==1.0 for float32" in found[0]
-
-
-def test_changes_name_what_a_lock_chooses_otherwise() -> None:
-    topk, silu = _entry(), _entry("aten::silu")
-    assert lock_changes(_lock(topk), _lock(topk)) == ()
-    assert lock_changes(_lock(topk), _lock(topk, silu)) == (
-        "aten::silu (float32): nothing before, aten::silu@1 base:sort==1.0 now",
-    )
-    assert "aten::topk@1 base:heap==1.0 now" in lock_changes(_lock(topk), _lock(_entry(id="heap")))[0]
-    assert "sort.py is sha256:2 now" in lock_changes(_lock(topk), _lock(_entry(source="sha256:2")))[0]
-    fewer = topk.model_copy(update={"signatures": ("aa", "cc")})
-    assert "1 signatures more, 1 fewer" in lock_changes(_lock(topk), _lock(fewer))[0]
-    assert lock_changes(_lock(topk), _lock(topk).model_copy(update={"device": "cuda"})) == (
-        "device: sim before, cuda now",
-    )

@@ -133,3 +133,22 @@ def test_namespaces() -> None:
     assert "kimi/k3.1" in caught.value.hint
     with pytest.raises(Day0Error, match="circle"):
         search_path("a", {"a": "b", "b": "a"})
+
+
+def test_pre_releases_come_after_every_final_version_of_their_id(sim: DeviceProfile) -> None:
+    known = [_make(version=one) for one in ("2.0rc1", "1.0", "1.1.dev3", "1.1", "2.0a2", "1.1.post1")]
+    order = [one.version for one in candidates_for("aten::topk", known, PATH)]
+    assert order == ["1.1.post1", "1.1", "1.0", "2.0rc1", "2.0a2", "1.1.dev3"]
+    only = candidates_for("aten::topk", [_make(version="2.0rc1")], PATH)
+    assert choose("aten::topk", [_call()], only, sim)[0] == only[0]
+
+
+def test_an_implementation_of_the_overload_and_one_of_all_overloads_are_two(sim: DeviceProfile) -> None:
+    known = [_make(), replace(_make(source_hash="sha256:2"), operator="aten::topk.default")]
+    for pair in (known, known[::-1]):
+        assert {one.operator for one in candidates_for("aten::topk.default", pair, PATH)} == {
+            "aten::topk",
+            "aten::topk.default",
+        }
+        with pytest.raises(Day0Error, match="both accept"):
+            choose("aten::topk.default", [_call()], candidates_for("aten::topk.default", pair, PATH), sim)

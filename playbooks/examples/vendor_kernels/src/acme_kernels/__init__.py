@@ -1,0 +1,1 @@
+"""Implementations of a vendor that does not exist, for a device of any kind."""
