@@ -84,7 +84,8 @@ class ExpertCache:
         try:
             while left or waiting:
                 held = self._take(step, layer, left, source, wait=not waiting)
-                left = [expert for expert in left if expert not in {one.expert for one in held}]
+                there = {one.expert for one in held}
+                left = [expert for expert in left if expert not in there]
                 waiting.extend(self._batches(held))
                 for one in waiting[0]:
                     self._ready(one)
@@ -93,7 +94,7 @@ class ExpertCache:
                 waiting.popleft()
         finally:
             for batch in waiting:
-                self._release(batch)
+                self._give_up(batch)
         if self._checked:
             self.workspace.check_guards()
 
@@ -162,7 +163,12 @@ class ExpertCache:
             else:
                 promise.set_result(done.result())
 
-        self.lane.start(work, one.slot).add_done_callback(landed)
+        try:
+            self.lane.start(work, one.slot).add_done_callback(landed)
+        except RuntimeError as error:  # the cache was closed; nobody may wait for ever
+            failed: Future[Any] = Future()
+            failed.set_exception(error)
+            landed(failed)
 
     def _ready(self, one: Taken) -> None:
         with self._changed:
@@ -176,6 +182,15 @@ class ExpertCache:
         finally:
             with self._changed:
                 self._waited += time.perf_counter() - began
+
+    def _give_up(self, batch: Batch) -> None:
+        """Let go of what nobody computed with: only when it has landed, or the next owner's slot is written twice."""
+        for one in batch:
+            with self._changed:
+                promise = self._flying.get(one.slot)
+            if promise is not None:
+                promise.exception()
+        self._release(batch)
 
     def _release(self, batch: Batch) -> None:
         for one in batch:

@@ -236,7 +236,8 @@ def _overrun(where: str) -> Day0Error:
 @functools.lru_cache(maxsize=64)
 def _row_of_one(shape: tuple[int, ...], device: torch.device) -> torch.Tensor:
     """Return the row of exponent 0 for every group: the scales say all the rest."""
-    return torch.full(shape, -LOWEST, dtype=torch.uint8, device=device)
+    # Made on the host: a copy from there is done when it returns, whatever stream asks next.
+    return torch.full(shape, -LOWEST, dtype=torch.uint8).to(device)
 
 
 def _block_rows(bytes_RG: torch.Tensor, scale_MN: torch.Tensor) -> torch.Tensor:
