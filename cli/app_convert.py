@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from typer.core import TyperGroup
 
-from day0.cli.options import Json, call
+from day0.cli.options import Json, Set, call
 
 __all__ = ["convert_app"]
 
@@ -129,3 +129,87 @@ def convert_formats(json: Json = False) -> None:
     Example: day0 convert formats
     """
     call("formats", file="convert", json=json)
+
+
+@convert_app.command("record-routing")
+def record_routing(
+    model: Annotated[str, typer.Argument(help="Model source, such as toy or hf:FOLDER.")],
+    result: Annotated[Path, typer.Argument(help="File to write, such as routing.safetensors.")],
+    batch: Annotated[int, typer.Option(min=1, max=1 << 12, help="Prompts.")] = 1,
+    tokens: Annotated[int, typer.Option(min=1, max=1 << 20, help="Tokens of each prompt.")] = 48,
+    new_tokens: Annotated[int, typer.Option("--new-tokens", min=0, max=1 << 16, help="Decoding steps.")] = 64,
+    set: Set = None,
+    adapt: Annotated[
+        list[str] | None,
+        typer.Option(help="For hf: models: adapters that make their routers ours, or all.", metavar="NAME"),
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="What the model computes in.")] = "float32",
+    seed: Annotated[int, typer.Option(help="Of the prompts.")] = 0,
+    slots: Annotated[
+        int | None, typer.Option(min=0, max=1 << 20, help="Run the toy with a cache of so many, and say what it did.")
+    ] = None,
+    policy: Annotated[str, typer.Option(help="Of that cache: lru or lrc (least recently converted).")] = "lru",
+    split: Annotated[str, typer.Option(help="Of that cache: by layer, or shared.")] = "layer",
+    threads: Annotated[int, typer.Option(min=0, max=256, help="Convert beside the computation.")] = 0,
+    json: Json = False,
+) -> None:
+    """Run a model, prefill and decode, and write which experts its tokens chose.
+
+    Example: day0 convert record-routing toy routing.safetensors
+
+    With a cache, measured beside its simulation: day0 convert record-routing toy routing.safetensors --slots 12
+    """
+    call(
+        "record_routing",
+        file="expert_cache",
+        model=model,
+        result=result,
+        batch=batch,
+        tokens=tokens,
+        new_tokens=new_tokens,
+        sets=set or [],
+        adapt=adapt or [],
+        dtype=dtype,
+        seed=seed,
+        slots=slots,
+        policy=policy,
+        split=split,
+        threads=threads,
+        json=json,
+    )
+
+
+@convert_app.command("simulate-cache")
+def simulate_cache(
+    routing: Annotated[Path, typer.Argument(help="File of `day0 convert record-routing`.")],
+    slots: Annotated[
+        list[int] | None,
+        typer.Option(min=0, max=1 << 20, help="Slots of all layers together; may be given several times."),
+    ] = None,
+    policy: Annotated[
+        list[str] | None, typer.Option(help="lru or lrc (least recently converted); both if not given.")
+    ] = None,
+    split: Annotated[list[str] | None, typer.Option(help="layer or shared; both if not given.")] = None,
+    scratch: Annotated[
+        int | None, typer.Option(min=1, max=1 << 16, help="Slots that keep nothing; else what a call needs at most.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw hit rates: .svg, .png or .html.", metavar="FILE")] = None,
+    json: Json = False,
+) -> None:
+    """Say what hit rate an expert cache would have on recorded routing, by policy and number of slots.
+
+    Example: day0 convert simulate-cache routing.safetensors --plot cache.svg
+
+    One question: day0 convert simulate-cache routing.safetensors --slots 24 --policy lru --split layer
+    """
+    call(
+        "simulate_cache",
+        file="expert_cache",
+        routing=routing,
+        slots=slots or [],
+        policies=policy or [],
+        splits=split or [],
+        scratch=scratch,
+        plot=plot,
+        json=json,
+    )

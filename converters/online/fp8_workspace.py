@@ -115,7 +115,9 @@ class Fp8Workspace:
             hint = near_names(layout, LAYOUTS) or ", ".join(LAYOUTS)
             raise Day0Error(f"workspace layout {layout}", "there is no such layout", hint=hint)
         if slots < 1 or not matrices:
-            raise Day0Error("workspace", f"expected slots and matrices, got {slots} and {len(matrices)}", hint="give one")
+            raise Day0Error(
+                "workspace", f"expected slots and matrices, got {slots} and {len(matrices)}", hint="give one"
+            )
         self.matrices, self.slots, self.layout, self._decode = tuple(matrices), slots, layout, decode
         self._values, self._scales, self.slot_bytes = _places(matrices, layout)
         whole = torch.empty(ALIGNMENT + slots * self.slot_bytes + ALIGNMENT, dtype=torch.uint8, device=device)

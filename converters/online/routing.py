@@ -147,9 +147,7 @@ def _tensors(header: Header) -> tuple[torch.Tensor, torch.Tensor]:
     return found[0], found[1]
 
 
-def _calls(
-    path: Path, calls_C3: torch.Tensor, chosen_TK: torch.Tensor, layers: int, experts: int
-) -> Iterator[Call]:
+def _calls(path: Path, calls_C3: torch.Tensor, chosen_TK: torch.Tensor, layers: int, experts: int) -> Iterator[Call]:
     def refuse(what: str) -> Day0Error:
         return Day0Error(str(path), what, hint=_AGAIN)
 

@@ -71,9 +71,7 @@ def cache_experts(
     )
     # The tables in C are for the CPU.
     chosen = pick_tier("eager" if device.type != "cpu" and tier == AUTO else tier)
-    workspace = Fp8Workspace(
-        matrices, plan.slots + plan.scratch, decode=chosen.decode, layout=layout, device=device
-    )
+    workspace = Fp8Workspace(matrices, plan.slots + plan.scratch, decode=chosen.decode, layout=layout, device=device)
     cache = ExpertCache(workspace, plan, threads=threads, batch=batch, checked=checked)
     for number, experts in enumerate(layers):
         experts.workspace = CachedExperts(cache, number)
