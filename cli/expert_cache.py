@@ -61,7 +61,9 @@ def record_routing(
     facts = {"model": model, "weights": "trained" if spec.trained else "drawn from a seed"}
     with talk.busy("running"):
         ids_BS = _prompts(module, spec.vocab_size, batch, tokens, seed)
-        routing = record(module, ids_BS, new_tokens, watch=lambda at, of: talk.progress("decoding", at, of), **facts)
+        routing = record(
+            module, ids_BS, new_tokens, watch=lambda at, of: talk.progress("decoding", at, of), facts=facts
+        )
     write_routing(result, routing)
     found = {"file": str(result), **_about(routing)}
     if cache is not None:

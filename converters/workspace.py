@@ -55,10 +55,12 @@ class DecodeEveryTime:
 class ExpertRound:
     """Some of the experts that a step needs, and who chose them."""
 
-    weights: tuple[torch.Tensor, ...]
-    """[n, out, in] each: n of the experts, gate above up, then down."""
+    gate_up: torch.Tensor
+    """[n, 2 * features, in], gate above up, of n experts."""
+    down: torch.Tensor
+    """[n, out, features]."""
     chosen_NK: torch.Tensor
-    """Numbers 0 to n - 1 within `weights`, -1 for choices that another round computes."""
+    """Numbers 0 to n - 1 within them, -1 for choices that another round computes."""
 
 
 @runtime_checkable
@@ -102,7 +104,8 @@ class BatchedExperts:
             some = needed[first : first + self.batch]
             gate, up, down = (self._decoded(one, some, dtype) for one in packed)
             yield ExpertRound(
-                weights=(torch.cat((gate, up), dim=1), down),
+                gate_up=torch.cat((gate, up), dim=1),
+                down=down,
                 chosen_NK=renumbered(chosen_NK, {expert: place for place, expert in enumerate(some)}, experts),
             )
 

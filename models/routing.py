@@ -5,7 +5,7 @@ Shape suffixes: B prompts, S tokens, N = B * S, K experts of a token.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ class RoutingRecorder(TorchDispatchMode):
     """Keeps the choices of every router call made inside of it; `next_step` separates passes through the model."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch ships no types for it
         self.calls: list[tuple[int, int, torch.Tensor]] = []
         self.experts = 0
         self._step = self._layer = 0
@@ -45,14 +45,14 @@ class RoutingRecorder(TorchDispatchMode):
             self._layer += 1
         return result
 
-    def routing(self, **facts: str) -> Routing:
+    def routing(self, facts: Mapping[str, str] | None = None) -> Routing:
         """Return what was recorded. Raises Day0Error where no router was called."""
         if not self.calls:
             what = f"no call of {ROUTER} was seen"
             hint = "the model has no routed experts, or calls a router of its own: give --adapt all"
             raise Day0Error("recorded routing", what, hint=hint)
         layers = 1 + max(layer for _, layer, _ in self.calls)
-        return routing_of(self.calls, layers=layers, experts=self.experts, **facts)
+        return routing_of(self.calls, layers=layers, experts=self.experts, facts=facts)
 
 
 def record_routing(
@@ -61,14 +61,15 @@ def record_routing(
     new_tokens: int,
     *,
     watch: Callable[[int, int], None] | None = None,
-    **facts: str,
+    facts: Mapping[str, str] | None = None,
 ) -> Routing:
     """Run prefill and greedy decode, and return the routing of all of it, a step for each pass.
 
     Raises Day0Error for a model that calls no router of ours.
     """
     style = style_of(model)
-    with RoutingRecorder() as recorder:
+    recorder = RoutingRecorder()
+    with recorder:
         output = step(model, ids_BS, style=style)
         for number in range(new_tokens):
             if watch is not None:
@@ -76,4 +77,4 @@ def record_routing(
             recorder.next_step()
             token_B1 = output.logits_BSV[:, -1].float().cpu().argmax(dim=-1, keepdim=True)
             output = step(model, token_B1.to(ids_BS.device), output.cache, style=style, earlier=output)
-    return recorder.routing(**facts)
+    return recorder.routing(facts)

@@ -50,11 +50,12 @@ def cache_chart(results: Sequence[Simulated], *, need: int, title: str) -> alt.L
     mark = alt.Chart(alt.InlineData(values=[{"slots": need, "text": f"one step needs {need:,}"}]))
     rule = mark.mark_rule(color="#7a828c", strokeDash=[2, 3]).encode(x="slots:Q")
     text = mark.mark_text(align="left", dx=5, color="#5a626c").encode(x="slots:Q", y=alt.value(8), text="text:N")
-    return (
+    chart: alt.LayerChart = (
         alt.layer(rule, text, lines, points)
         .properties(width=520, height=300, title=clean(title, limit=90), background="white", padding=8)
         .configure_title(fontSize=13)
     )
+    return chart
 
 
 def write_cache_chart(path: Path, chart: alt.LayerChart) -> None:

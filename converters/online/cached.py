@@ -36,6 +36,7 @@ class CachedExperts:
         for places in self.cache.rounds(self.layer, needed, source):
             slots = list(places.values())
             yield ExpertRound(
-                weights=tuple(workspace.decoded(number, slots, dtype) for number in range(2)),
+                gate_up=workspace.decoded(0, slots, dtype),
+                down=workspace.decoded(1, slots, dtype),
                 chosen_NK=renumbered(chosen_NK, {expert: place for place, expert in enumerate(places)}, experts),
             )

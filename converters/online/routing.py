@@ -9,7 +9,7 @@ Shape suffixes: T tokens of all calls, K experts of a token.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,13 +67,19 @@ class Routing:
         return max((len(call.needed) for call in self.calls), default=0)
 
 
-def routing_of(calls: Iterable[tuple[int, int, torch.Tensor]], *, layers: int, experts: int, **facts: str) -> Routing:
+def routing_of(
+    calls: Iterable[tuple[int, int, torch.Tensor]],
+    *,
+    layers: int,
+    experts: int,
+    facts: Mapping[str, str] | None = None,
+) -> Routing:
     """Make one of (step, layer, chosen [N, K])."""
     made = tuple(
         Call(step=step, layer=layer, chosen_NK=tuple(tuple(int(one) for one in row) for row in chosen.tolist()))
         for step, layer, chosen in calls
     )
-    return Routing(layers=layers, experts=experts, calls=made, facts=facts)
+    return Routing(layers=layers, experts=experts, calls=made, facts=dict(facts or {}))
 
 
 def write_routing(path: Path, routing: Routing) -> None:
@@ -105,6 +111,8 @@ def write_routing(path: Path, routing: Routing) -> None:
 
 def read_routing(path: Path) -> Routing:
     """Read a file. Raises Day0Error for one that is missing, cut off, too large, or does not hold what it says."""
+    if not path.is_file():
+        raise Day0Error(str(path), "there is no such file", hint=_AGAIN)
     header = read_header(path)
     layers, experts = _sizes(header)
     calls, chosen = _tensors(header)
@@ -153,7 +161,7 @@ def _calls(path: Path, calls_C3: torch.Tensor, chosen_TK: torch.Tensor, layers: 
 
     if calls_C3.shape[1] != 3:
         raise refuse(f"`calls` has {calls_C3.shape[1]} columns, not step, layer and tokens")
-    if chosen_TK.numel() and not (-1 <= int(chosen_TK.min()) and int(chosen_TK.max()) < experts):
+    if chosen_TK.numel() and not (int(chosen_TK.min()) >= -1 and int(chosen_TK.max()) < experts):
         raise refuse(f"`chosen` names experts beyond the {experts} that there are")
     at, last = 0, 0
     rows = chosen_TK.tolist()

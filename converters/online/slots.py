@@ -34,13 +34,13 @@ class Plan:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
-        for name, value, known in (("policy", self.policy, POLICIES), ("split", self.split, SPLITS)):
-            if value not in known:
-                hint = near_names(value, known) or " or ".join(known)
-                raise Day0Error(f"{name} {value}", "there is no such choice", hint=hint)
-        for name, value, least in (("layers", self.layers, 1), ("slots", self.slots, 0), ("scratch", self.scratch, 1)):
-            if value < least:
-                raise Day0Error(name, f"expected at least {least}, got {value}", hint=f"give {least} or more")
+        for name, word, known in (("policy", self.policy, POLICIES), ("split", self.split, SPLITS)):
+            if word not in known:
+                hint = near_names(word, known) or " or ".join(known)
+                raise Day0Error(f"{name} {word}", "there is no such choice", hint=hint)
+        for name, size, least in (("layers", self.layers, 1), ("slots", self.slots, 0), ("scratch", self.scratch, 1)):
+            if size < least:
+                raise Day0Error(name, f"expected at least {least}, got {size}", hint=f"give {least} or more")
 
     def homes(self) -> list[int]:
         """Return for every slot the layer it belongs to; the first layers get what does not divide."""

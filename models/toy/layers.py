@@ -104,7 +104,7 @@ class Experts(nn.Module):
         """Sum over rounds in wide; with a single one it is what it would be with all experts at hand."""
         total_NL: torch.Tensor | None = None
         for one in workspace.rounds(packed, chosen_NK, x_NL.dtype):
-            part_NL = self._mixed(x_NL, *one.weights, weight_NK, one.chosen_NK).to(wide_dtype(x_NL))
+            part_NL = self._mixed(x_NL, one.gate_up, one.down, weight_NK, one.chosen_NK).to(wide_dtype(x_NL))
             total_NL = part_NL if total_NL is None else total_NL + part_NL
         return torch.zeros_like(x_NL) if total_NL is None else total_NL.to(x_NL.dtype)
 
