@@ -28,7 +28,7 @@ _DASHES = ([1, 0], [6, 3], [1, 0], [6, 3])
 def cache_chart(results: Sequence[Simulated], *, need: int, title: str) -> alt.LayerChart:
     """Return the chart; a rule marks `need`, the experts that one decoding step of all layers needs."""
     values = [
-        {"slots": one.plan.slots, "rate": one.hit_rate, "policy": WORDS[one.plan.policy, one.plan.split]}
+        {"slots": max(1, one.plan.slots), "rate": one.hit_rate, "policy": WORDS[one.plan.policy, one.plan.split]}
         for one in results
     ]
     shown = [name for name in WORDS.values() if any(value["policy"] == name for value in values)]
@@ -37,21 +37,23 @@ def cache_chart(results: Sequence[Simulated], *, need: int, title: str) -> alt.L
         "policy:N",
         title=None,
         scale=alt.Scale(domain=shown, range=[_COLOURS[place] for place in places]),
-        legend=alt.Legend(orient="bottom", columns=2, labelLimit=260, symbolSize=300),
+        legend=alt.Legend(orient="bottom", columns=2, labelLimit=260, symbolType="stroke", symbolSize=500, symbolStrokeWidth=2),
     )
     dash = alt.StrokeDash(
-        "policy:N", title=None, legend=None, scale=alt.Scale(domain=shown, range=[_DASHES[place] for place in places])
+        "policy:N", title=None, scale=alt.Scale(domain=shown, range=[_DASHES[place] for place in places])
     )
     x = alt.X("slots:Q", title="slots of all layers together", scale=alt.Scale(type="log", nice=False))
     y = alt.Y("rate:Q", title="hit rate", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))
     base = alt.Chart(alt.InlineData(values=values))
-    lines = base.mark_line(strokeWidth=2).encode(x=x, y=y, color=colour, strokeDash=dash)
-    points = base.mark_point(filled=True, size=40).encode(x=x, y=y, color=colour)
+    # Points of the same mark: a second layer would put its discs over the dashes of the legend.
+    lines = base.mark_line(strokeWidth=2, point=alt.OverlayMarkDef(size=40)).encode(
+        x=x, y=y, color=colour, strokeDash=dash
+    )
     mark = alt.Chart(alt.InlineData(values=[{"slots": need, "text": f"one step needs {need:,}"}]))
     rule = mark.mark_rule(color="#7a828c", strokeDash=[2, 3]).encode(x="slots:Q")
     text = mark.mark_text(align="left", dx=5, color="#5a626c").encode(x="slots:Q", y=alt.value(8), text="text:N")
     chart: alt.LayerChart = (
-        alt.layer(rule, text, lines, points)
+        alt.layer(rule, text, lines)
         .properties(width=520, height=300, title=clean(title, limit=90), background="white", padding=8)
         .configure_title(fontSize=13)
     )
