@@ -150,14 +150,17 @@ def test_a_failed_conversion_frees_its_slot_and_is_tried_again(threads: int) -> 
 
 def test_a_step_that_is_left_early_holds_nothing() -> None:
     cache = made(Plan(layers=1, slots=4, scratch=2), threads=2, batch=1)
+    landed = []
 
     def source(expert: int) -> tuple[Packed]:
         time.sleep(0.01)
+        landed.append(expert)
         return (PACKED[0, expert],)
 
     rounds = cache.rounds(0, range(6), source)
     next(rounds)
     rounds.close()  # type: ignore[attr-defined]  # a generator
+    assert sorted(landed) == list(range(6)), "a conversion that is under way would write into the next owner's slot"
     assert cache.table.held() == 0
     for expert in range(EXPERTS):
         step(cache, 0, [expert])
