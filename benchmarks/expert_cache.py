@@ -80,7 +80,9 @@ class Bench:
             (layer, expert): tuple(
                 Packed(
                     codes=torch.randint(0, 256, (one.rows, one.columns // 2), dtype=torch.uint8, generator=generator),
-                    scales=torch.randint(115, 122, (one.rows, one.columns // 32), dtype=torch.uint8, generator=generator),
+                    scales=torch.randint(
+                        115, 122, (one.rows, one.columns // 32), dtype=torch.uint8, generator=generator
+                    ),
                 )
                 for one in self.matrices
             )

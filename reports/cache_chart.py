@@ -37,7 +37,9 @@ def cache_chart(results: Sequence[Simulated], *, need: int, title: str) -> alt.L
         "policy:N",
         title=None,
         scale=alt.Scale(domain=shown, range=[_COLOURS[place] for place in places]),
-        legend=alt.Legend(orient="bottom", columns=2, labelLimit=260, symbolType="stroke", symbolSize=500, symbolStrokeWidth=2),
+        legend=alt.Legend(
+            orient="bottom", columns=2, labelLimit=260, symbolType="stroke", symbolSize=500, symbolStrokeWidth=2
+        ),
     )
     dash = alt.StrokeDash(
         "policy:N", title=None, scale=alt.Scale(domain=shown, range=[_DASHES[place] for place in places])

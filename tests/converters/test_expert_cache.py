@@ -80,7 +80,9 @@ def test_measured_hits_are_the_simulated_ones(policy: str, split: str, threads: 
     assert found.convert_seconds > 0 and found.steps == 60
 
 
-@pytest.mark.parametrize(("slots", "scratch", "threads", "batch"), [(6, 1, 0, 0), (4, 2, 2, 1), (0, 1, 1, 1), (9, 3, 3, 0)])
+@pytest.mark.parametrize(
+    ("slots", "scratch", "threads", "batch"), [(6, 1, 0, 0), (4, 2, 2, 1), (0, 1, 1, 1), (9, 3, 3, 0)]
+)
 def test_many_threads_at_once(slots: int, scratch: int, threads: int, batch: int) -> None:
     """More steps at one time than there are slots: all end, all see the right weights, nothing stays held."""
     cache = made(Plan(layers=LAYERS, slots=slots, scratch=scratch), threads=threads, batch=batch)

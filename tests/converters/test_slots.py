@@ -145,7 +145,12 @@ def test_slots_are_released_once_and_layers_exist() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "said"),
-    [({"policy": "lur"}, "policy lur"), ({"split": "x"}, "split x"), ({"slots": -1}, "slots"), ({"scratch": 0}, "scratch")],
+    [
+        ({"policy": "lur"}, "policy lur"),
+        ({"split": "x"}, "split x"),
+        ({"slots": -1}, "slots"),
+        ({"scratch": 0}, "scratch"),
+    ],
 )
 def test_what_cannot_be_is_refused(changes: dict[str, object], said: str) -> None:
     with pytest.raises(Day0Error) as caught:
