@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
@@ -80,7 +82,7 @@ def test_everything_is_aligned_and_nothing_overlaps(layout: str) -> None:
                 begin = tensor[slot].data_ptr()
                 seen.append((begin, begin + tensor[slot].numel() * tensor.element_size()))
     seen.sort()
-    assert all(end < begin for (_, end), (begin, _) in zip(seen, seen[1:], strict=False))
+    assert all(end < begin for (_, end), (begin, _) in itertools.pairwise(seen))
     assert seen[-1][1] - seen[0][0] <= workspace.nbytes == 3 * slot_bytes(MATRICES, layout)
 
 

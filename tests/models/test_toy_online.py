@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -35,7 +36,11 @@ def test_logits_are_the_same_bits_with_a_cache() -> None:
     for _ in range(2):
         assert torch.equal(logits(model, tokens_BS), right)
     assert cache.metrics().hits > 0
-    for options in ({"slots": 3, "scratch": 1}, {"slots": 8, "scratch": 2, "threads": 2, "batch": 1}):
+    several: tuple[dict[str, Any], ...] = (
+        {"slots": 3, "scratch": 1},
+        {"slots": 8, "scratch": 2, "threads": 2, "batch": 1},
+    )
+    for options in several:
         cache = cache_experts(model, checked=True, **options)
         torch.testing.assert_close(logits(model, tokens_BS), right, rtol=1e-4, atol=1e-4)
         assert cache.metrics().rounds > cache.metrics().steps
