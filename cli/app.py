@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from day0 import __version__
+from day0.cli.app_convert import convert_app
 from day0.cli.app_devices import device_app
 from day0.cli.app_ops import ops_app
 from day0.cli.options import (
@@ -45,6 +46,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.add_typer(convert_app, name="convert")
 app.add_typer(device_app, name="device")
 app.add_typer(ops_app, name="ops")
 

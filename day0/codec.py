@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from day0 import __version__
 from day0.errors import Day0Error
 from day0.hashing import hash_json
-from day0.records import CanaryReport, FitReport, Inventory, Lock, NumericsReport, Record, Trace
+from day0.records import CanaryReport, ConvertReport, FitReport, Inventory, Lock, NumericsReport, Record, Trace
 
 __all__ = ["SCHEMAS", "Envelope", "NewerRecordError", "body_hash", "decode", "encode"]
 
@@ -22,6 +22,7 @@ SCHEMAS: dict[type[Record], tuple[str, int]] = {
     NumericsReport: ("day0.numerics", 1),
     CanaryReport: ("day0.canary", 1),
     FitReport: ("day0.fit", 1),
+    ConvertReport: ("day0.convert", 1),
 }
 
 R = TypeVar("R", bound=Record)

@@ -91,12 +91,16 @@ def _fp8(checkpoint: Checkpoint, quantisation: Mapping[str, Any], dtype: torch.d
     found: dict[str, LazyTensor] = {}
     for name, tensor in tensors.items():
         stem = name.removesuffix("weight")
-        if name.rpartition(".")[2] in _ACTIVATIONS or (name.endswith(_SCALES) and _owner(name) in tensors):
+        if name.rpartition(".")[2] in _ACTIVATIONS or (
+            name.endswith(("_scale_inv", "_scale")) and _owner(name) in tensors
+        ):
             continue
         if tensor.dtype not in _FP8:
             found[name] = LazyTensor(read=tensor.read)
             continue
-        scale = next((tensors[stem + one] for one in _SCALES if stem + one in tensors), None)
+        # Stacked experts have no `.weight`: their scales are called after them.
+        names = [stem + one if stem != name else name + one.removeprefix("weight") for one in _SCALES]
+        scale = next((tensors[one] for one in names if one in tensors), None)
         if scale is None:
             raise Day0Error(str(tensor.file), f"{name} is FP8 and has no scale beside it", hint="fetch it again")
         _check_scale(tensor, scale, block)
@@ -106,7 +110,8 @@ def _fp8(checkpoint: Checkpoint, quantisation: Mapping[str, Any], dtype: torch.d
 
 
 def _owner(scale: str) -> str:
-    return next(scale.removesuffix(one) + "weight" for one in _SCALES if scale.endswith(one))
+    end = "_scale_inv" if scale.endswith("_scale_inv") else "_scale"
+    return scale.removesuffix(end)
 
 
 def _block(checkpoint: Checkpoint, quantisation: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -122,7 +127,7 @@ def _block(checkpoint: Checkpoint, quantisation: Mapping[str, Any]) -> tuple[int
 def _check_scale(weight: StoredTensor, scale: StoredTensor, block: tuple[int, int] | None) -> None:
     rows, columns = (*weight.shape, 1, 1)[:2] if len(weight.shape) < 2 else weight.shape[-2:]
     blocks = (-(-rows // block[0]), -(-columns // block[1])) if block else (1, 1)
-    fitting = {(), (1,), (rows,), (rows, 1), *([blocks] if block else [])}
+    fitting = {(), (1,), (1, 1), (rows,), (rows, 1), *([blocks] if block else [])}
     shape = scale.shape[len(weight.shape) - 2 :] if len(weight.shape) > 2 and len(scale.shape) > 2 else scale.shape
     if shape not in fitting:
         what = f"{scale.name} has shape {list(scale.shape)}, which does not fit {weight.name} {list(weight.shape)}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from day0.converters.workspace import DecodeEveryTime, ExpertWorkspace, PackedExperts
+from day0.converters.workspace import DecodeEveryTime, ExpertWorkspace, PackedExperts, RoutedWorkspace
 from day0.models.toy.calls import Calls
 from day0.models.toy.config import ToyConfig
 from day0.reference_ops.mxfp4_decode import BLOCK
@@ -79,7 +79,7 @@ class Experts(nn.Module):
     def __init__(self, config: ToyConfig, calls: Calls, name: str) -> None:
         super().__init__()
         self.config, self.calls = config, calls
-        self.workspace: ExpertWorkspace = DecodeEveryTime(calls)
+        self.workspace: ExpertWorkspace | RoutedWorkspace = DecodeEveryTime(calls)
         width, inner = config.latent_size or config.hidden_size, config.moe_intermediate_size
         self.w1 = Mxfp4Weight(f"{name}.w1", config.n_experts, inner, width)
         self.w3 = Mxfp4Weight(f"{name}.w3", config.n_experts, inner, width)
@@ -87,12 +87,38 @@ class Experts(nn.Module):
 
     def forward(self, x_NL: torch.Tensor, weight_NK: torch.Tensor, chosen_NK: torch.Tensor) -> torch.Tensor:
         """Return the weighted sum [N, L]; weights are applied to each expert's rounded output, in wide."""
+        packed = [weight.packed() for weight in (self.w1, self.w3, self.w2)]
+        if isinstance(self.workspace, RoutedWorkspace):
+            return self._in_rounds(self.workspace, packed, x_NL, weight_NK, chosen_NK)
+        w1_EFL, w3_EFL, w2_ELF = (self.workspace.expert_weights(one, x_NL.dtype) for one in packed)
+        return self._mixed(x_NL, torch.cat((w1_EFL, w3_EFL), dim=1), w2_ELF, weight_NK, chosen_NK)
+
+    def _in_rounds(
+        self,
+        workspace: RoutedWorkspace,
+        packed: list[PackedExperts],
+        x_NL: torch.Tensor,
+        weight_NK: torch.Tensor,
+        chosen_NK: torch.Tensor,
+    ) -> torch.Tensor:
+        """Sum over rounds in wide; with a single one it is what it would be with all experts at hand."""
+        total_NL: torch.Tensor | None = None
+        for one in workspace.rounds(packed, chosen_NK, x_NL.dtype):
+            part_NL = self._mixed(x_NL, one.gate_up, one.down, weight_NK, one.chosen_NK).to(wide_dtype(x_NL))
+            total_NL = part_NL if total_NL is None else total_NL + part_NL
+        return torch.zeros_like(x_NL) if total_NL is None else total_NL.to(x_NL.dtype)
+
+    def _mixed(
+        self,
+        x_NL: torch.Tensor,
+        gate_up_EHL: torch.Tensor,
+        down_ELF: torch.Tensor,
+        weight_NK: torch.Tensor,
+        chosen_NK: torch.Tensor,
+    ) -> torch.Tensor:
         config = self.config
-        w1_EFL, w3_EFL, w2_ELF = (
-            self.workspace.expert_weights(weight.packed(), x_NL.dtype) for weight in (self.w1, self.w3, self.w2)
-        )
         out_NL: torch.Tensor = self.calls.fused_experts(
-            x_NL, torch.cat((w1_EFL, w3_EFL), dim=1), w2_ELF, weight_NK, chosen_NK,
+            x_NL, gate_up_EHL, down_ELF, weight_NK, chosen_NK,
             config.activation, False, False, *config.activation_rule(),
         )  # fmt: skip
         return out_NL

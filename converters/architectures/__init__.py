@@ -1,0 +1,1 @@
+"""What the tensors of a model family are, by name: one file each, found by its name."""

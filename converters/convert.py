@@ -1,0 +1,378 @@
+"""Carry a plan out: shards side by side, each under its final name when it is complete, the index last."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from day0 import __version__
+from day0.codec import encode
+from day0.converters.config import finer_targets, left_quantised, new_config
+from day0.converters.header import read_header
+from day0.converters.journal import JOURNAL, Journal
+from day0.converters.plan import Item, Plan, refuse_inexact
+from day0.converters.shard import METADATA, Stopped, write_shard
+from day0.converters.tiers._tier import Tier
+from day0.converters.verdict import Verdict, acceptable
+from day0.converters.writer import PART, planned_size, sync_folder
+from day0.errors import Day0Error
+from day0.records.convert import ConvertedFile, ConvertedWeight, ConvertReport
+
+__all__ = ["MANIFEST", "Step", "convert", "report_of"]
+
+MANIFEST = "day0-convert.json"
+INDEX = "model.safetensors.index.json"
+LINKED_FROM = 16 << 20
+"""Smaller files are copied: who edits a tokenizer of the result does not mean the source's."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """How far a conversion is."""
+
+    done: int
+    total: int
+    """Bytes of the source."""
+    written: int
+    seconds: float
+    file: str
+
+    @property
+    def left(self) -> float:
+        """Seconds to go, as far as one can say."""
+        return self.seconds * (self.total - self.done) / self.done if self.done else 0.0
+
+
+Watch = Callable[[Step], None]
+
+
+def convert(
+    plan: Plan,
+    target: Path,
+    tier: Tier,
+    *,
+    jobs: int = 1,
+    environment: dict[str, str] | None = None,
+    watch: Watch = lambda _: None,
+) -> ConvertReport:
+    """Write the result into a folder, going on where an earlier run ended.
+
+    Raises Day0Error: verdicts that the parameters do not allow, a folder that is the source or holds something else, a
+    conversion with other parameters begun there, too little space, whatever reading and writing may meet.
+    """
+    refuse_inexact(plan)
+    _check_target(plan, target)
+    finished = _finished(plan, target)
+    if finished is not None:
+        return finished
+    journal = _begin(plan, target)
+    verdicts = _shards(plan, target, tier, journal, jobs, watch)
+    plan = _with_verdicts(plan, verdicts)
+    report = report_of(plan, done=True)
+    try:
+        _rest(plan, target, report, environment or {})
+    except OSError as error:
+        what = f"cannot be written: {error.strerror or error}"
+        raise Day0Error(str(target), what, hint="make room, and run the same command to go on") from None
+    journal.remove()
+    sync_folder(target)
+    return report
+
+
+def _identity(plan: Plan) -> dict[str, object]:
+    return {
+        "source": plan.folder.fingerprint(),
+        "parameters": json.loads(plan.parameters.model_dump_json()),
+        "day0": __version__,
+    }
+
+
+def _check_target(plan: Plan, target: Path) -> None:
+    source = plan.folder.path.resolve()
+    here = target.resolve()
+    if here == source:
+        raise Day0Error(str(target), "it is the source, which is never written to", hint="name another folder")
+    if here.is_relative_to(source) or source.is_relative_to(here):
+        what = "source and result would lie within each other"
+        raise Day0Error(str(target), what, hint="name a folder beside the source")
+    if target.exists() and not target.is_dir():
+        raise Day0Error(str(target), "there is a file of that name", hint="name a folder")
+    if target.is_dir():
+        ours = (target / JOURNAL).exists() or (target / MANIFEST).exists()
+        if not ours and any(target.iterdir()):
+            raise Day0Error(str(target), "it holds something else already", hint="name a new or an empty folder")
+
+
+def _finished(plan: Plan, target: Path) -> ConvertReport | None:
+    """Return the report of a conversion that was completed here with the same parameters, if its files are there."""
+    from day0.codec import decode
+
+    path = target / MANIFEST
+    if not path.exists() or (target / JOURNAL).exists():
+        return None
+    found = decode(ConvertReport, path.read_text(encoding="utf-8"), where=str(path), remake="day0 convert").record
+    if (found.source, found.parameters) != (plan.folder.fingerprint(), plan.parameters):
+        what = "it holds the result of another conversion"
+        raise Day0Error(str(target), what, hint="name another folder; a result is never overwritten")
+    for file in found.files:
+        whole = target / file.name
+        if file.kind == "weights" and (not whole.is_file() or whole.stat().st_size != file.bytes):
+            what = f"{file.name} is missing or has another size than {file.bytes:,} bytes"
+            raise Day0Error(str(target), what, hint=f"remove {MANIFEST} and run it again into a new folder")
+    return found
+
+
+def _begin(plan: Plan, target: Path) -> Journal:
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        if not os.access(target, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        journal = Journal(target, _identity(plan))
+    except OSError as error:
+        raise Day0Error(str(target), f"cannot be written: {error.strerror}", hint="check its permissions") from None
+    for name in list(journal.done):
+        if not _complete(plan, target, name):
+            del journal.done[name]
+    for left in target.glob("*" + PART):
+        left.unlink()
+    _refuse_full(plan, target, journal)
+    return journal
+
+
+def _complete(plan: Plan, target: Path, name: str) -> bool:
+    """Say whether a file that the journal names is what the plan would make it, as far as its header says."""
+    items = plan.shards.get(name)
+    if items is None or not (target / name).is_file():
+        return False
+    try:
+        header = read_header(target / name)
+    except Day0Error:
+        return False
+    planned = {one.name: (one.dtype, one.shape) for item in items for one in item.outputs.values()}
+    return {one.name: (one.dtype, one.shape) for one in header.tensors.values()} == planned
+
+
+def _size(items: tuple[Item, ...]) -> int:
+    return planned_size([output for item in items for output in item.outputs.values()], METADATA)
+
+
+def _refuse_full(plan: Plan, target: Path, journal: Journal) -> None:
+    needed = sum(_size(items) for name, items in plan.shards.items() if name not in journal.done)
+    free = shutil.disk_usage(target).free
+    if needed > free:
+        what = f"{needed:,} bytes are still to be written, and {free:,} are free"
+        raise Day0Error(str(target), what, hint="make room or name a folder on another disk; nothing was written")
+
+
+# ------------------------------------------------------------------------------------------------------ shards
+
+
+class _Progress:
+    """Counts what all workers have done, and tells them when to stop."""
+
+    def __init__(self, total: int, written: dict[str, int], watch: Watch) -> None:
+        self.total, self.watch, self.written = total, watch, written
+        self.done = 0
+        self.began = time.monotonic()
+        self.stop = threading.Event()
+        self._lock = threading.Lock()
+
+    def step(self, file: str, count: int) -> None:
+        """Add what was done."""
+        if self.stop.is_set():
+            raise Stopped
+        with self._lock:
+            self.done += count
+            share = self.done / self.total if self.total else 1.0
+            total = sum(self.written.values())
+            seconds = time.monotonic() - self.began
+            self.watch(Step(done=self.done, total=self.total, written=int(total * share), seconds=seconds, file=file))
+
+
+def _shards(
+    plan: Plan, target: Path, tier: Tier, journal: Journal, jobs: int, watch: Watch
+) -> dict[str, dict[str, Verdict]]:
+    open_ = {name: items for name, items in plan.shards.items() if name not in journal.done}
+    total = sum(item.source_bytes for items in open_.values() for item in items)
+    progress = _Progress(total, {name: _size(items) for name, items in open_.items()}, watch)
+    lock = threading.Lock()
+
+    def one(name: str) -> None:
+        if progress.stop.is_set():
+            return
+        try:
+            found = write_shard(
+                target / name, open_[name], plan.parameters, tier.decode, lambda count: progress.step(name, count)
+            )
+            _refuse_surprise(plan, open_[name], found)
+        except Stopped:
+            return
+        with lock:
+            journal.add(name, found)
+
+    with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
+        running = [pool.submit(one, name) for name in open_]
+        try:
+            ended, _ = wait(running, return_when=FIRST_EXCEPTION)
+            for done in ended:
+                done.result()
+        finally:
+            # On a failure or Ctrl-C the others stop at their next tile and leave no half file.
+            progress.stop.set()
+    return journal.done
+
+
+def _refuse_surprise(plan: Plan, items: tuple[Item, ...], found: dict[str, Verdict]) -> None:
+    """Refuse what came out worse than its scales had promised: then the source is not what was planned with."""
+    for item in items:
+        if item.weight is None or item.target is None or item.verdict.changed is None:
+            continue
+        got = found[item.weight.name]
+        if not acceptable(got, plan.parameters):
+            count = got.changed if got.changed is not None else 0
+            what = f"{count:,} of its values changed, and its scales had said otherwise"
+            raise Day0Error(item.weight.name, what, hint="did the source change meanwhile? run it again")
+
+
+def _with_verdicts(plan: Plan, verdicts: dict[str, dict[str, Verdict]]) -> Plan:
+    shards = {
+        name: tuple(
+            replace(item, verdict=verdicts[name].get(item.weight.name, item.verdict))
+            if item.weight is not None
+            else item
+            for item in items
+        )
+        for name, items in plan.shards.items()
+    }
+    return replace(plan, shards=shards)
+
+
+# -------------------------------------------------------------------------------------------------- everything else
+
+
+def _rest(plan: Plan, target: Path, report: ConvertReport, environment: dict[str, str]) -> None:
+    for name in plan.folder.others:
+        _bring(plan.folder.path / name, target / name)
+    _write_text(target / "config.json", _pretty(new_config(plan)))
+    text = encode(report, inputs={"source": report.source}, environment=environment)
+    _write_text(target / MANIFEST, text)
+    if plan.folder.index is not None or len(plan.shards) > 1:
+        _write_text(target / (plan.folder.index or INDEX), _pretty(_index(plan)))
+
+
+def _bring(source: Path, target: Path) -> None:
+    if target.exists():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    source = source.resolve()
+    if source.stat().st_size >= LINKED_FROM:
+        try:
+            os.link(source, target)
+            return
+        except OSError:
+            pass  # another file system, or one without links
+    part = target.with_name(target.name + PART)
+    shutil.copyfile(source, part)
+    part.rename(target)
+
+
+def _index(plan: Plan) -> dict[str, Any]:
+    places = {
+        output.name: name for name, items in plan.shards.items() for item in items for output in item.outputs.values()
+    }
+    total = sum(output.nbytes for item in plan.items() for output in item.outputs.values())
+    metadata = {**plan.folder.index_metadata, "total_size": total}
+    metadata.pop("total_parameters", None)
+    return {"metadata": metadata, "weight_map": dict(sorted(places.items()))}
+
+
+def _pretty(document: dict[str, Any]) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _write_text(path: Path, text: str) -> None:
+    part = path.with_name(path.name + PART)
+    with part.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    part.rename(path)
+
+
+# ------------------------------------------------------------------------------------------------------ the report
+
+
+def report_of(plan: Plan, *, done: bool) -> ConvertReport:
+    """Return what a plan will do, or did."""
+    files = [ConvertedFile(name=name, bytes=_size(items), kind="weights") for name, items in plan.shards.items()]
+    for name in plan.folder.others:
+        size = (plan.folder.path / name).stat().st_size
+        files.append(ConvertedFile(name=name, bytes=size, kind="linked" if size >= LINKED_FROM else "copied"))
+    items = plan.items()
+    notes = [*plan.notes, *_ragged(items)]
+    notes += [
+        f"{count} weights became {name}, because --finer is exact there"
+        for name, count in sorted(finer_targets(plan).items())
+    ]
+    if plan.target.quantisation is not None and (count := left_quantised(plan)):
+        notes.append(f"{count} tensors stay in the narrow format they had, which config.json no longer describes")
+    return ConvertReport(
+        source=plan.folder.fingerprint(),
+        parameters=plan.parameters,
+        architecture=plan.architecture.name,
+        done=done,
+        weights=tuple(_row(item) for item in items if item.target is not None and item.weight is not None),
+        kept=tuple(sorted(item.kept.name for item in items if item.kept is not None)),
+        dropped=plan.dropped,
+        left=plan.folder.left,
+        files=tuple(files),
+        source_bytes=sum(one.size for one in plan.folder.shards.values()),
+        bytes=sum(one.bytes for one in files if one.kind == "weights"),
+        notes=tuple(notes),
+    )
+
+
+def _ragged(items: tuple[Item, ...]) -> list[str]:
+    """Say where a loader that takes the block from the ratio of the shapes would take a wrong one."""
+    found = [
+        item.weight.name
+        for item in items
+        if item.weight is not None and item.target is not None and item.target.name in ("fp8-128x128", "fp8-1x128")
+        if item.weight.columns % 128 or (item.target.name == "fp8-128x128" and item.weight.rows % 128)
+    ]
+    if not found:
+        return []
+    note = (
+        f"{len(found)} weights have sizes that 128 does not divide, such as {found[0]}: the last block is smaller, as "
+        "in DeepSeek's checkpoints; transformers 5.24 takes the block from the ratio of the shapes and reads them wrongly"
+    )
+    return [note]
+
+
+def _row(item: Item) -> ConvertedWeight:
+    weight, verdict = item.weight, item.verdict
+    if weight is None or item.target is None:
+        raise TypeError("not a weight")
+    return ConvertedWeight(
+        name=weight.name,
+        shape=item.outputs["weight"].shape if item.transposed else weight.shape,
+        source=weight.format.name,
+        target=item.target.name,
+        exactness=verdict.exactness,
+        changed=verdict.changed,
+        bound=verdict.bound,
+        subnormal=verdict.subnormal,
+        nan=verdict.nan,
+        why=verdict.refusal,
+        source_bytes=item.source_bytes,
+        bytes=sum(one.nbytes for one in item.outputs.values()),
+    )

@@ -1,0 +1,1 @@
+"""Experts converted while a model runs: a fixed workspace, a cache of slots over it, and recorded routing."""

@@ -1,0 +1,1 @@
+"""Three ways to look pairs of codes up, with the same results."""

@@ -1,0 +1,35 @@
+"""What the tiers have in common.
+
+Shape suffixes: G groups of 32 values, B = 16 packed bytes of a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from day0.converters.tables import Table
+
+__all__ = ["GROUP_BYTES", "Decode", "Tier"]
+
+GROUP_BYTES = 16
+"""Packed bytes that share a row of the table."""
+
+Decode = Callable[[torch.Tensor, torch.Tensor, Table, torch.Tensor], None]
+"""`decode(codes_GB, rows_G, table, out_GB)`: look every packed byte up in the row of its group.
+
+codes uint8 [G, 16]; rows uint8 [G]; out [G, 16] in the dtype of `table.pairs`, contiguous, written in place.
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tier:
+    """One way to do it."""
+
+    name: str
+    summary: str
+    missing: Callable[[], str]
+    """Why it cannot be used here; empty where it can."""
+    decode: Decode

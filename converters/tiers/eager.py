@@ -1,0 +1,37 @@
+"""Table look-ups in eager torch: on any device, without a compiler.
+
+Shape suffixes: G groups of 32 values, B = 16 packed bytes of a group.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+from day0.converters.tables import Table
+from day0.converters.tiers._tier import Tier
+
+__all__ = ["TIER", "decode"]
+
+CHUNK = 1 << 14
+"""Groups at a time: the indices in between, of four bytes each, stay in the second-level cache."""
+
+
+def decode(codes_GB: torch.Tensor, rows_G: torch.Tensor, table: Table, out_GB: torch.Tensor) -> None:
+    """Look up; see `Decode`."""
+    # One byte at a time: a table for two of them is 256 times as large, and slower as soon as caches are shared.
+    look = _on(table, codes_GB.device)
+    for begin in range(0, codes_GB.shape[0], CHUNK):
+        end = min(begin + CHUNK, codes_GB.shape[0])
+        index = codes_GB[begin:end].to(torch.int32)
+        index += (rows_G[begin:end].to(torch.int32) << 8).unsqueeze(1)
+        torch.index_select(look, 0, index.view(-1), out=out_GB[begin:end].view(-1))
+
+
+@functools.lru_cache(maxsize=32)
+def _on(table: Table, device: torch.device) -> torch.Tensor:
+    return table.pairs.reshape(-1).to(device)
+
+
+TIER = Tier(name="eager", summary="tables in eager torch, on any device", missing=lambda: "", decode=decode)

@@ -1,0 +1,193 @@
+"""The cache: the right weights for every expert, whoever asks meanwhile, and whatever fails."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+import torch
+
+from day0.converters.online.expert_cache import ExpertCache
+from day0.converters.online.fp8_workspace import Fp8Workspace, Matrix, Packed
+from day0.converters.online.routing import routing_of
+from day0.converters.online.simulate import simulate
+from day0.converters.online.slots import POLICIES, SPLITS, Plan
+from day0.converters.tiers import eager
+from day0.errors import Day0Error
+from day0.reference_ops import mxfp4_decode
+
+LAYERS, EXPERTS = 3, 8
+MATRIX = Matrix(rows=4, columns=32)
+
+
+def packed(layer: int, expert: int) -> Packed:
+    generator = torch.Generator().manual_seed(100 * layer + expert)
+    codes = torch.randint(0, 256, (4, 16), dtype=torch.uint8, generator=generator)
+    return Packed(codes=codes, scales=torch.randint(110, 130, (4, 1), dtype=torch.uint8, generator=generator))
+
+
+PACKED = {(layer, expert): packed(layer, expert) for layer in range(LAYERS) for expert in range(EXPERTS)}
+RIGHT = {key: mxfp4_decode.reference(one.codes, one.scales, torch.float32) for key, one in PACKED.items()}
+
+
+def made(plan: Plan, **options: int) -> ExpertCache:
+    workspace = Fp8Workspace((MATRIX,), plan.slots + plan.scratch, decode=eager.decode)
+    return ExpertCache(workspace, plan, checked=True, **options)
+
+
+def step(cache: ExpertCache, layer: int, needed: Sequence[int], *, slow: float = 0.0) -> list[int]:
+    """One step that looks at every weight; returns the experts in the order they came."""
+    came: list[int] = []
+    for places in cache.rounds(layer, needed, lambda expert: (PACKED[layer, expert],)):
+        time.sleep(slow)
+        for expert, slot in places.items():
+            found = cache.workspace.decoded(0, [slot], torch.float32)[0]
+            assert torch.equal(found, RIGHT[layer, expert]), f"layer {layer}: expert {expert} in slot {slot}"
+            came.append(expert)
+    assert sorted(came) == sorted(set(needed))
+    return came
+
+
+def needs(count: int, seed: int = 0) -> Iterator[tuple[int, list[int]]]:
+    rng = random.Random(seed)  # noqa: S311 - an order of experts is no secret
+    for number in range(count):
+        yield number % LAYERS, rng.sample(range(EXPERTS), rng.randint(0, 5))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize(("threads", "batch"), [(0, 0), (0, 2), (2, 0), (2, 1)])
+def test_measured_hits_are_the_simulated_ones(policy: str, split: str, threads: int, batch: int) -> None:
+    plan = Plan(layers=LAYERS, slots=7, scratch=2, policy=policy, split=split)
+    cache, calls = made(plan, threads=threads, batch=batch), list(needs(60))
+    for layer, needed in calls:
+        step(cache, layer, needed)
+    recorded = [(number, layer, torch.tensor([needed]).long()) for number, (layer, needed) in enumerate(calls)]
+    expected = simulate(routing_of(recorded, layers=LAYERS, experts=EXPERTS), plan)
+    found = cache.metrics()
+    cache.close()
+    assert (found.hits, found.misses, found.evictions, found.unkept) == (
+        expected.hits,
+        expected.misses,
+        expected.evictions,
+        expected.unkept,
+    )
+    assert found.hit_rate == expected.hit_rate > 0
+    assert found.bytes_converted == found.misses * cache.workspace.slot_bytes
+    assert found.convert_seconds > 0 and found.steps == 60
+
+
+@pytest.mark.parametrize(
+    ("slots", "scratch", "threads", "batch"), [(6, 1, 0, 0), (4, 2, 2, 1), (0, 1, 1, 1), (9, 3, 3, 0)]
+)
+def test_many_threads_at_once(slots: int, scratch: int, threads: int, batch: int) -> None:
+    """More steps at one time than there are slots: all end, all see the right weights, nothing stays held."""
+    cache = made(Plan(layers=LAYERS, slots=slots, scratch=scratch), threads=threads, batch=batch)
+    errors: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        try:
+            for layer, needed in needs(25, seed):
+                step(cache, layer, needed, slow=0.0002 if seed % 2 else 0.0)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the test must see it
+            errors.append(error)
+
+    workers = [threading.Thread(target=work, args=(seed,), daemon=True) for seed in range(5)]
+    for one in workers:
+        one.start()
+    for one in workers:
+        one.join(timeout=30)
+    assert not errors and not any(one.is_alive() for one in workers)
+    assert cache.table.held() == 0
+    found = cache.metrics()
+    assert found.hits + found.misses == sum(len(needed) for seed in range(5) for _, needed in needs(25, seed))
+    cache.close()
+
+
+def test_two_threads_that_need_one_expert_convert_it_once() -> None:
+    cache = made(Plan(layers=1, slots=4), threads=1)
+    begun, asked = threading.Event(), []
+
+    def source(expert: int) -> tuple[Packed]:
+        asked.append(expert)
+        begun.set()
+        time.sleep(0.05)
+        return (PACKED[0, expert],)
+
+    def other() -> None:
+        begun.wait(10)
+        for places in cache.rounds(0, [3], source):
+            assert torch.equal(cache.workspace.decoded(0, [places[3]], torch.float32)[0], RIGHT[0, 3])
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert [sorted(places) for places in cache.rounds(0, [3], source)] == [[3]]
+    thread.join(10)
+    assert asked == [3] and cache.metrics().hits == 1
+    cache.close()
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_failed_conversion_frees_its_slot_and_is_tried_again(threads: int) -> None:
+    cache = made(Plan(layers=1, slots=2), threads=threads)
+    broken = True
+
+    def source(expert: int) -> tuple[Packed]:
+        if broken and expert == 1:
+            raise Day0Error("expert 1", "cannot be read")
+        return (PACKED[0, expert],)
+
+    with pytest.raises(Day0Error, match="cannot be read"):
+        list(cache.rounds(0, [0, 1], source))
+    assert cache.table.held() == 0
+    broken = False
+    for places in cache.rounds(0, [0, 1], source):
+        assert torch.equal(cache.workspace.decoded(0, [places[1]], torch.float32)[0], RIGHT[0, 1])
+    assert cache.metrics().hits == 1, "the one that did not fail was kept"
+    cache.close()
+
+
+def test_a_step_that_is_left_early_holds_nothing() -> None:
+    cache = made(Plan(layers=1, slots=4, scratch=2), threads=2, batch=1)
+    landed = []
+
+    def source(expert: int) -> tuple[Packed]:
+        time.sleep(0.01)
+        landed.append(expert)
+        return (PACKED[0, expert],)
+
+    rounds = cache.rounds(0, range(6), source)
+    next(rounds)
+    rounds.close()  # type: ignore[attr-defined]  # a generator
+    assert sorted(landed) == list(range(6)), "a conversion that is under way would write into the next owner's slot"
+    assert cache.table.held() == 0
+    for expert in range(EXPERTS):
+        step(cache, 0, [expert])
+    cache.close()
+    with pytest.raises(RuntimeError, match="shutdown"):
+        step(cache, 0, [7, 6, 5, 4, 3, 2, 1, 0])
+    assert cache.table.held() == 0
+
+
+def test_a_kernel_that_writes_too_far_is_caught_at_the_end_of_the_step() -> None:
+    cache = made(Plan(layers=1, slots=2))
+    with pytest.raises(Day0Error, match="was overwritten"):
+        for places in cache.rounds(0, [0], lambda expert: (PACKED[0, expert],)):
+            values = cache.workspace.values(0).view(torch.uint8)
+            values.as_strided((129,), (1,), values.storage_offset() + places[0] * values.stride(0)).fill_(1)
+
+
+def test_hits_come_first_and_the_rest_in_batches() -> None:
+    cache = made(Plan(layers=1, slots=8), threads=1, batch=2)
+    step(cache, 0, [5, 6])
+    came = [sorted(places) for places in cache.rounds(0, range(7), lambda expert: (PACKED[0, expert],))]
+    assert came == [[5, 6], [0, 1], [2, 3], [4]]
+    cache.close()
+
+
+def test_the_workspace_must_have_the_slots_of_the_plan() -> None:
+    with pytest.raises(ValueError, match="2 slots for 2 kept ones"):
+        ExpertCache(Fp8Workspace((MATRIX,), 2, decode=eager.decode), Plan(layers=1, slots=2))
