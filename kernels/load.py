@@ -16,7 +16,7 @@ from types import ModuleType
 from packaging.version import InvalidVersion, Version
 
 from day0 import reference_ops
-from day0.errors import USER_ERRORS, Day0Error
+from day0.errors import Day0Error
 from day0.hashing import hash_file, hash_json
 from day0.implementation import Implementation
 from day0.kernels import torch as torch_kernels
@@ -75,10 +75,14 @@ def _module_of(path: Path, digest: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except USER_ERRORS as error:
-        line = getattr(error, "lineno", None) or line_in_traceback(error, path)
+    except Day0Error:
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a file of a user's raises errors of its own too
+        # Python gives the file its absolute path, whatever path was asked for.
+        line = getattr(error, "lineno", None) or line_in_traceback(error, path.absolute())
+        where = f"{path}:{line}" if line else str(path)
         raise Day0Error(
-            f"{path}:{line}", f"it does not run: {type(error).__name__}: {error}", hint="run it with python to see more"
+            where, f"it does not run: {type(error).__name__}: {error}", hint="run it with python to see more"
         ) from None
     return module
 
@@ -142,11 +146,11 @@ def _check_entry(one: Implementation, origin: str) -> None:
         "operator": isinstance(one.operator, str) and "::" in one.operator,
         "contract": isinstance(one.contract, int) and not isinstance(one.contract, bool),
         "namespace": isinstance(one.namespace, str),
-        "id": isinstance(one.id, str) and bool(one.id),
+        "id": isinstance(one.id, str) and bool(one.id) and one.id.isprintable(),
         "version": isinstance(one.version, str) and _is_version(one.version),
         "kind": one.kind in kinds,
         "run": callable(one.run),
-        "why": isinstance(one.why, str),
+        "why": isinstance(one.why, str) and _is_unicode(one.why),
         "rank": isinstance(one.rank, int) and not isinstance(one.rank, bool),
         "devices": isinstance(one.devices, tuple) and all(isinstance(name, str) for name in one.devices),
         "predicate": one.predicate is None or callable(one.predicate),
@@ -161,6 +165,11 @@ def _check_entry(one: Implementation, origin: str) -> None:
     if fault:
         what = f"constraints of {one.operator} {one.id}: {fault}"
         raise Day0Error(origin, what, hint="see Constraints in day0/implementation.py")
+
+
+def _is_unicode(text: str) -> bool:
+    """Say whether a text can be written: half of a surrogate pair cannot, and it goes into locks."""
+    return text == text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _is_version(text: str) -> bool:
