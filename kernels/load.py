@@ -16,7 +16,7 @@ from types import ModuleType
 from packaging.version import InvalidVersion, Version
 
 from day0 import reference_ops
-from day0.errors import Day0Error
+from day0.errors import USER_ERRORS, Day0Error
 from day0.hashing import hash_file, hash_json
 from day0.implementation import Implementation
 from day0.kernels import torch as torch_kernels
@@ -114,7 +114,10 @@ def implementations_in(module: ModuleType, digest: str, origin: str, distributio
 
 def _line_of(run: Callable[..., object], file: str) -> str:
     """Return `:line` where a function begins, or of IMPLEMENTATIONS where it stands in another file."""
-    code = getattr(inspect.unwrap(run), "__code__", None)
+    try:
+        code = getattr(inspect.unwrap(run), "__code__", None)
+    except USER_ERRORS:
+        code = None  # an object whose attributes raise, or that wraps itself
     if code is not None and code.co_filename == file:
         return f":{code.co_firstlineno}"
     lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()

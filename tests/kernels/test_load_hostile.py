@@ -8,6 +8,7 @@ import pytest
 
 from day0.errors import Day0Error
 from day0.kernels.load import load_implementation_file
+from day0.registry.contract import signature_fault
 
 ONE = """
 from day0.implementation import Implementation
@@ -48,3 +49,13 @@ def test_text_that_cannot_be_written_is_refused(name: str, id_: str, why: str, t
     path = tmp_path / "mine.py"
     path.write_text(ONE.format(id=ascii(id_), why=ascii(why)))
     assert refused(path).what.startswith(f"{name} of 'aten::silu'")
+
+
+def test_a_callable_that_cannot_be_inspected_loads(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    evil = (
+        "class Evil:\n    def __call__(self, x): return x\n    def __getattr__(self, name): raise RuntimeError(name)\n"
+    )
+    path.write_text(evil + ONE.format(id="'a'", why="''").replace("run=same", "run=Evil()"))
+    (one,) = load_implementation_file(path)
+    assert signature_fault(one.run, (), strict=True) == ""
