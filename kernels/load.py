@@ -75,10 +75,14 @@ def _module_of(path: Path, digest: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except USER_ERRORS as error:
-        line = getattr(error, "lineno", None) or line_in_traceback(error, path)
+    except Day0Error:
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a file of a user's raises errors of its own too
+        # Python gives the file its absolute path, whatever path was asked for.
+        line = getattr(error, "lineno", None) or line_in_traceback(error, path.absolute())
+        where = f"{path}:{line}" if line else str(path)
         raise Day0Error(
-            f"{path}:{line}", f"it does not run: {type(error).__name__}: {error}", hint="run it with python to see more"
+            where, f"it does not run: {type(error).__name__}: {error}", hint="run it with python to see more"
         ) from None
     return module
 
@@ -110,7 +114,10 @@ def implementations_in(module: ModuleType, digest: str, origin: str, distributio
 
 def _line_of(run: Callable[..., object], file: str) -> str:
     """Return `:line` where a function begins, or of IMPLEMENTATIONS where it stands in another file."""
-    code = getattr(inspect.unwrap(run), "__code__", None)
+    try:
+        code = getattr(inspect.unwrap(run), "__code__", None)
+    except USER_ERRORS:
+        code = None  # an object whose attributes raise, or that wraps itself
     if code is not None and code.co_filename == file:
         return f":{code.co_firstlineno}"
     lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
@@ -142,11 +149,11 @@ def _check_entry(one: Implementation, origin: str) -> None:
         "operator": isinstance(one.operator, str) and "::" in one.operator,
         "contract": isinstance(one.contract, int) and not isinstance(one.contract, bool),
         "namespace": isinstance(one.namespace, str),
-        "id": isinstance(one.id, str) and bool(one.id),
+        "id": isinstance(one.id, str) and bool(one.id) and one.id.isprintable(),
         "version": isinstance(one.version, str) and _is_version(one.version),
         "kind": one.kind in kinds,
         "run": callable(one.run),
-        "why": isinstance(one.why, str),
+        "why": isinstance(one.why, str) and _is_unicode(one.why),
         "rank": isinstance(one.rank, int) and not isinstance(one.rank, bool),
         "devices": isinstance(one.devices, tuple) and all(isinstance(name, str) for name in one.devices),
         "predicate": one.predicate is None or callable(one.predicate),
@@ -161,6 +168,11 @@ def _check_entry(one: Implementation, origin: str) -> None:
     if fault:
         what = f"constraints of {one.operator} {one.id}: {fault}"
         raise Day0Error(origin, what, hint="see Constraints in day0/implementation.py")
+
+
+def _is_unicode(text: str) -> bool:
+    """Say whether a text can be written: half of a surrogate pair cannot, and it goes into locks."""
+    return text == text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _is_version(text: str) -> bool:

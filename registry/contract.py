@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from day0.errors import Day0Error, near_names
+from day0.errors import USER_ERRORS, Day0Error, near_names
 from day0.implementation import Constraints, Implementation, Limit, Plain, TensorLimit
 from day0.reference_ops.load import load_operators, operator_file
 from day0.registry.conflicts import Conflict, Owner, refuse
@@ -114,7 +114,7 @@ def signature_fault(run: Callable[..., object], schema: Sequence[Parameter], *, 
     """
     try:
         python = list(inspect.signature(run).parameters.values())
-    except (TypeError, ValueError):
+    except USER_ERRORS:
         return ""
     faults = (*_positional_faults(python, schema, strict), *_keyword_faults(python, schema, strict))
     return next((fault for fault in faults if fault), "")

@@ -15,7 +15,7 @@ from types import ModuleType
 
 from packaging.utils import canonicalize_name
 
-from day0.errors import USER_ERRORS, Day0Error, near_names
+from day0.errors import Day0Error, near_names
 from day0.hashing import hash_file, hash_json
 from day0.implementation import Implementation
 from day0.kernels.load import implementations_in, parents_in
@@ -109,7 +109,7 @@ def _import(one: _Found) -> ModuleType:
         return importlib.import_module(one.module)
     except Day0Error as error:
         raise Day0Error(one.where, f"it does not load: {error.what}", facts=error.facts, hint=_go_on(one)) from None
-    except USER_ERRORS as error:
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a package raises errors of its own too
         text = f"{type(error).__name__}: {str(error).strip()[:300]}"
         raise Day0Error(one.where, f"it does not load: {text}", hint=_go_on(one)) from None
 
