@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from day0.cli.options import DEFAULT_RUN, Json, Run, With, call
+from day0.cli.options import DEFAULT_RUN, Json, Run, With, Without, call
 
 __all__ = ["ops_app"]
 
@@ -18,6 +18,7 @@ ops_app = typer.Typer(help="Operators and their implementations.", no_args_is_he
 def ops_list(
     name: Annotated[str | None, typer.Argument(help="Only operators whose name holds this text.")] = None,
     with_: With = None,
+    without: Without = None,
     namespace: Annotated[
         str | None, typer.Option(help="Only implementations that it sees: its own and its parents', as they are tried.")
     ] = None,
@@ -32,20 +33,30 @@ def ops_list(
 
     Example: day0 ops list norm --namespace kimi/k3.1 --device sim
     """
-    call("ops_list", file="ops", name=name, load=with_ or [], namespace=namespace, device=device, json=json)
+    call(
+        "ops_list",
+        file="ops",
+        name=name,
+        load=with_ or [],
+        without=without or [],
+        namespace=namespace,
+        device=device,
+        json=json,
+    )
 
 
 @ops_app.command("show")
 def ops_show(
     name: Annotated[str, typer.Argument(help="Operator, such as day0::topk_tokens or aten::silu.")],
     with_: With = None,
+    without: Without = None,
     json: Json = False,
 ) -> None:
     """Show the contract of an operator, and its implementations: what each takes, where it stands, its hash.
 
     Example: day0 ops show day0::rms_norm
     """
-    call("ops_show", file="ops", name=name, load=with_ or [], json=json)
+    call("ops_show", file="ops", name=name, load=with_ or [], without=without or [], json=json)
 
 
 @ops_app.command("verify")
@@ -66,6 +77,7 @@ def ops_export(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the wheel goes.")],
     to: Annotated[str, typer.Option("--to", help="Engine: vllm or sglang.")],
     with_: With = None,
+    without: Without = None,
     skip: Annotated[list[str] | None, typer.Option(help="Leave an operator to the engine.", metavar="OP")] = None,
     model: Annotated[
         list[str] | None,
@@ -92,6 +104,7 @@ def ops_export(
         lock=lock,
         folder=folder,
         load=with_ or [],
+        without=without or [],
         skip=skip or [],
         models=model or [],
         receipts=receipts,
@@ -156,6 +169,7 @@ def ops_diff(
     old: Annotated[Path, typer.Argument(help="Run folder or ops.lock, as it was; or a contract.")],
     new: Annotated[Path | None, typer.Argument(help="The other; without it, what is installed now.")] = None,
     with_: With = None,
+    without: Without = None,
     json: Json = False,
 ) -> None:
     """Say what two locks choose otherwise, and why; exit code 1 if anything differs.
@@ -167,7 +181,7 @@ def ops_diff(
 
     Is what was locked still there? day0 ops diff runs/v32/ops.lock --with my_kernels.py
     """
-    call("ops_diff", file="ops_diff", old=old, new=new, load=with_ or [], json=json)
+    call("ops_diff", file="ops_diff", old=old, new=new, load=with_ or [], without=without or [], json=json)
 
 
 @ops_app.command("explain")

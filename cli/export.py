@@ -107,6 +107,7 @@ def ops_export(
     lock: Path,
     folder: Path,
     load: list[Path],
+    without: list[str],
     skip: list[str],
     models: list[str],
     receipts: str | None,
@@ -131,7 +132,7 @@ def ops_export(
         allow_reference=allow_reference,
         models=_models(models, source),
     )
-    plan = make_plan(source.envelope.record, collect(tuple(load)), found, options)
+    plan = make_plan(source.envelope.record, collect(tuple(load), without=tuple(without)), found, options)
     plan.raise_refusals()
     checked = ""
     if python is not None:

@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 __all__ = ["contract_facts", "ops_list", "ops_show", "ops_verify"]
 
 
-def ops_list(*, name: str | None, load: list[Path], namespace: str | None, device: str | None, json: bool) -> int:
+def ops_list(
+    *, name: str | None, load: list[Path], without: list[str], namespace: str | None, device: str | None, json: bool
+) -> int:
     """`day0 ops list`: operators and their implementations, those of them that were asked for."""
     from day0.reference_ops.agreement._verify import distributions
     from day0.reference_ops.load import load_operators
 
     contracts = load_operators()
-    rows = _rows(name, _chosen(load, namespace, device), contracts)
+    rows = _rows(name, _chosen(load, without, namespace, device), contracts)
     against = {one: list(distributions(one)) for one in rows if one in contracts}
     listed = {
         operator: {
@@ -49,14 +51,16 @@ def _words(contract: Operator | None) -> list[str]:
     return [contract.verified_against] if contract is not None and contract.verified_against else []
 
 
-def _chosen(load: list[Path], namespace: str | None, device: str | None) -> tuple[Implementation, ...]:
+def _chosen(
+    load: list[Path], without: list[str], namespace: str | None, device: str | None
+) -> tuple[Implementation, ...]:
     """Collect implementations, and keep those that a namespace sees and a device may run, in the order they are tried."""
     from day0.devices.profile import load_profile
     from day0.registry.collect import collect
     from day0.registry.namespaces import load_parents, search_path
 
-    found = collect(tuple(load))
-    path = search_path(namespace, load_parents(tuple(load))) if namespace is not None else None
+    found = collect(tuple(load), without=tuple(without))
+    path = search_path(namespace, load_parents(tuple(load), without=tuple(without))) if namespace is not None else None
     if path is not None:
         found = tuple(one for one in found if one.namespace in path)
     if device is not None:
@@ -80,13 +84,13 @@ def _rows(
     return {operator: [one for one in found if one.operator == operator] for operator in names}
 
 
-def ops_show(*, name: str, load: list[Path], json: bool) -> int:
+def ops_show(*, name: str, load: list[Path], without: list[str], json: bool) -> int:
     """`day0 ops show`: the contract, as far as there is one, and all implementations."""
     from day0.reference_ops.agreement._load import load_comparisons
     from day0.reference_ops.load import load_operators
     from day0.registry.collect import collect
 
-    implementations = [one for one in collect(tuple(load)) if one.operator == name]
+    implementations = [one for one in collect(tuple(load), without=tuple(without)) if one.operator == name]
     operator = load_operators().get(name)
     facts = contract_facts(operator) if operator is not None else _facts_of_torch(name, implementations)
     comparisons = [one for one in load_comparisons() if one.operator == name]

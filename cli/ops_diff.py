@@ -25,12 +25,12 @@ CONTRACT = ("version", "schema", "mathematics", "comparison", "tolerance", "attr
 COLOURS = {"gap opened": "red", "removed": "red", "contract": "yellow", "added": "green", "gap closed": "green"}
 
 
-def ops_diff(*, old: Path, new: Path | None, load: list[Path], json: bool) -> int:
+def ops_diff(*, old: Path, new: Path | None, load: list[Path], without: list[str], json: bool) -> int:
     """Compare; exit code 1 if anything differs."""
     before = _read(old)
     after = _read(new) if new is not None else None
     if isinstance(before, Lock) and not isinstance(after, dict):
-        changes = _of_locks(before, after, load)
+        changes = _of_locks(before, after, load, without)
     elif isinstance(before, dict) and not isinstance(after, Lock):
         changes = _of_contracts(before, after if after is not None else _contract_now(before))
     else:
@@ -42,12 +42,12 @@ def ops_diff(*, old: Path, new: Path | None, load: list[Path], json: bool) -> in
     return int(ExitCode.GATE_FAILED if changes else ExitCode.OK)
 
 
-def _of_locks(before: Lock, after: Lock | None, load: list[Path]) -> tuple[LockChange, ...]:
+def _of_locks(before: Lock, after: Lock | None, load: list[Path], without: list[str]) -> tuple[LockChange, ...]:
     if after is not None:
         return between_locks(before, after)
     from day0.registry.collect import collect
 
-    return against_installed(before, collect(tuple(load)))
+    return against_installed(before, collect(tuple(load), without=tuple(without)))
 
 
 def _of_contracts(before: dict[str, Any], after: dict[str, Any]) -> tuple[LockChange, ...]:

@@ -69,8 +69,9 @@ def _listed(sources: Iterable[str]) -> str:
 
 
 def _refuse_circle(parents: Mapping[str, str], sources: Mapping[str, str]) -> None:
+    ended: set[str] = set()  # from these every way ends at the root: long chains are walked once
     for child in parents:
-        circle = _circle(child, parents)
+        circle = _circle(child, parents, ended)
         if circle:
             raise Day0Error(
                 f"namespace {circle[0]}",
@@ -80,15 +81,16 @@ def _refuse_circle(parents: Mapping[str, str], sources: Mapping[str, str]) -> No
             )
 
 
-def _circle(name: str, parents: Mapping[str, str]) -> tuple[str, ...]:
+def _circle(name: str, parents: Mapping[str, str], ended: set[str]) -> tuple[str, ...]:
     """Return the circle that one name leads into, from its smallest name on, or nothing."""
-    seen: list[str] = []
-    while name in parents and name not in seen:
-        seen.append(name)
+    seen: dict[str, int] = {}
+    while name in parents and name not in seen and name not in ended:
+        seen[name] = len(seen)
         name = parents[name]
     if name not in seen:
+        ended.update(seen)
         return ()
-    circle = seen[seen.index(name) :]
+    circle = tuple(seen)[seen[name] :]
     first = circle.index(min(circle))
     return (*circle[first:], *circle[:first])
 
@@ -98,7 +100,7 @@ def search_path(namespace: str, parents: Mapping[str, str]) -> tuple[str, ...]:
 
     Raises Day0Error for a namespace that is not declared, or for parents that go in a circle.
     """
-    path: list[str] = []
+    path: dict[str, None] = {}
     name = namespace
     while name != ROOT:
         if name in path:
@@ -107,6 +109,6 @@ def search_path(namespace: str, parents: Mapping[str, str]) -> tuple[str, ...]:
             known = (ROOT, *sorted(parents))
             hint = near_names(name, known) or f"known: {', '.join(known)}"
             raise Day0Error(f"namespace {namespace}", f"'{name}' is not declared", hint=hint)
-        path.append(name)
+        path[name] = None
         name = parents[name]
     return (*path, ROOT)

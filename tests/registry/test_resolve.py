@@ -10,7 +10,7 @@ from day0.errors import Day0Error
 from day0.implementation import Constraints, Implementation
 from day0.records import Signature, TensorValue
 from day0.registry.collect import without_conflicts
-from day0.registry.namespaces import load_parents, search_path
+from day0.registry.namespaces import load_parents, merge_parents, search_path
 from day0.registry.resolve import candidates_for, choose, judge
 
 PATH = ("kimi/k3.1", "kimi/k3", "base")
@@ -152,3 +152,11 @@ def test_an_implementation_of_the_overload_and_one_of_all_overloads_are_two(sim:
         }
         with pytest.raises(Day0Error, match="both accept"):
             choose("aten::topk.default", [_call()], candidates_for("aten::topk.default", pair, PATH), sim)
+
+
+def test_long_chains_of_namespaces_are_walked_once() -> None:
+    many = 20_000
+    chain = {f"n/{i}": f"n/{i + 1}" if i < many - 1 else "base" for i in range(many)}
+    assert len(search_path("n/0", merge_parents([("a.py", chain)]))) == many + 1
+    with pytest.raises(Day0Error, match="circle"):
+        merge_parents([("a.py", {**chain, f"n/{many - 1}": "n/0"})])
