@@ -214,7 +214,7 @@ class _Problem:
             if one.is_tensor:
                 value = _tensor_argument(one, given[one.name], tensors)
             else:
-                value = record_of(values[one.name], one.type)
+                value = record_of(values[one.name])
             if one.kwarg_only:
                 kwargs[one.name] = value
             else:

@@ -98,9 +98,10 @@ def _of_type(value: Plain, bare: str) -> bool:
     return isinstance(value, str) and not isinstance(value, DtypeName)
 
 
-def record_of(value: Plain, bare: str) -> Value:
+def record_of(value: Plain) -> Value:
+    """Return an argument that is no tensor as it stands in a signature."""
     if isinstance(value, tuple):
-        return ListValue(items=tuple(record_of(part, bare) for part in value))
+        return ListValue(items=tuple(record_of(part) for part in value))
     if value is None:
         return ScalarValue(type="none", value="None")
     if isinstance(value, DtypeName):
