@@ -211,10 +211,8 @@ class _Problem:
         args: list[Value] = []
         kwargs: dict[str, Value] = {}
         for one in self.parameters:
-            if one.is_tensor:
-                value = _tensor_argument(one, given[one.name], tensors)
-            else:
-                value = record_of(values[one.name])
+            tensor = one.is_tensor
+            value = _tensor_argument(one, given[one.name], tensors) if tensor else record_of(values[one.name])
             if one.kwarg_only:
                 kwargs[one.name] = value
             else:
