@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from day0.devices.profile_parts import DTYPES
 from day0.implementation import Constraints, DtypeName, Limit, Plain, TensorLimit
 from day0.kernels.limits import MAX_RANK
 from day0.records import ListValue, ScalarValue, Signature, TensorValue, Value
-from day0.registry.constraints import meets
 from day0.registry.schemas import Parameter, parameters_of
+from day0.registry.solve_values import choose_value, record_of, whole_within
 
 __all__ = ["UndecidableError", "combinations", "satisfy"]
 
@@ -125,7 +125,7 @@ class _Problem:
                 limits += [
                     Limit(one_of=(None, *map(DtypeName, sorted(rule.dtypes)))) for rule in self.rules if rule.dtypes
                 ]
-            chosen = _choose_value(one, limits)
+            chosen = choose_value(one, limits)
             if chosen is None:
                 return None
             found[one.name] = chosen[0]
@@ -211,10 +211,8 @@ class _Problem:
         args: list[Value] = []
         kwargs: dict[str, Value] = {}
         for one in self.parameters:
-            if one.is_tensor:
-                value = _tensor_argument(one, given[one.name], tensors)
-            else:
-                value = _record(values[one.name], one.type)
+            tensor = one.is_tensor
+            value = _tensor_argument(one, given[one.name], tensors) if tensor else record_of(values[one.name])
             if one.kwarg_only:
                 kwargs[one.name] = value
             else:
@@ -289,8 +287,8 @@ class _Sizes:
         """Give a dimension its size, 0 only where it must be."""
         one = self._classes.of(node)
         if one not in self._sizes:
-            size = _whole(self._limits.get(one, ()), 1)
-            size = _whole(self._limits.get(one, ()), 0) if size is None else size
+            size = whole_within(self._limits.get(one, ()), 1)
+            size = whole_within(self._limits.get(one, ()), 0) if size is None else size
             if size is None:
                 return False
             self._sizes[one] = size
@@ -304,7 +302,7 @@ class _Sizes:
         if max(sizes, default=1) > 1:
             return True
         for one in (self._classes.of(node) for node in nodes):
-            size = _whole(self._limits.get(one, ()), 2)
+            size = whole_within(self._limits.get(one, ()), 2)
             if size is not None:
                 self._sizes[one] = size
                 return True
@@ -312,106 +310,6 @@ class _Sizes:
 
     def of(self, node: tuple[Place, int]) -> int:
         return self._sizes[self._classes.of(node)]
-
-
-def _whole(limits: Iterable[Limit], low: int | None) -> int | None:
-    """Return a whole number within all limits: the smallest from `low` on, or a small one without it."""
-    limits = tuple(limits)
-    listed = next((limit.one_of for limit in limits if limit.one_of), None)
-    if listed is not None:
-        whole = [
-            int(one) for one in listed if isinstance(one, (int, float)) and one == int(one) and type(one) is not bool
-        ]
-        return min((one for one in whole if (low is None or one >= low) and _all_meet(limits, one)), default=None)
-    step = math.lcm(*(limit.multiple_of for limit in limits))
-    lows = [math.ceil(limit.at_least) for limit in limits if limit.at_least is not None]
-    highs = [math.floor(limit.at_most) for limit in limits if limit.at_most is not None]
-    if low is not None or lows:
-        first = -(-max([*lows, *([] if low is None else [low])]) // step) * step
-    else:
-        first = min(highs, default=step) // step * step
-    return first if _all_meet(limits, first) else None
-
-
-def _all_meet(limits: Iterable[Limit], value: Plain) -> bool:
-    return all(meets(limit, value) for limit in limits)
-
-
-def _choose_value(one: Parameter, limits: Sequence[Limit]) -> tuple[Plain] | None:
-    """Return a value of an argument that is no tensor, in a tuple; None where there is none."""
-    for value in _values(one, limits):
-        if _is_of(value, one) and _all_meet(limits, value):
-            return (value,)
-    return None
-
-
-def _values(one: Parameter, limits: Sequence[Limit]) -> Iterator[Plain]:
-    """Yield values to try, such that one of them fits if any does."""
-    if one.has_default:
-        yield one.default
-    listed = next((limit.one_of for limit in limits if limit.one_of), None)
-    if listed is not None:
-        yield from (
-            (DtypeName(value) if "ScalarType" in one.type and isinstance(value, str) else value) for value in listed
-        )
-        return
-    numbers = [bound for limit in limits for bound in (limit.at_least, limit.at_most) if bound is not None]
-    whole = _whole(limits, None)
-    plain: tuple[Plain, ...] = (*((whole,) if whole is not None else ()), *numbers, *map(float, numbers), 1, 1.0)
-    plain = (*plain, False, "a", DtypeName("float32"))
-    if one.is_list:
-        yield from ((value,) for value in plain)
-        yield ()
-    yield from plain
-    yield None
-
-
-_PYTHON = {"bool": (bool,), "int": (int,), "float": (int, float), "number": (int, float, complex), "str": (str,)}
-
-
-def _is_of(value: Plain, one: Parameter) -> bool:
-    """Say whether torch would take a value for an argument of that type."""
-    bare = one.type.removeprefix("Optional[").removesuffix("]") if one.is_optional else one.type
-    if value is None:
-        return one.is_optional or not _is_plain_type(bare)
-    if bare.startswith("List["):
-        element = bare.removeprefix("List[").removesuffix("]")
-        return isinstance(value, tuple) and all(_of_type(part, element) for part in value)
-    return _of_type(value, bare)
-
-
-def _is_plain_type(bare: str) -> bool:
-    return (
-        bare in _PYTHON
-        or bare.startswith("List[")
-        or bare in ("complex", "ScalarType", "Device", "Layout", "MemoryFormat")
-    )
-
-
-def _of_type(value: Plain, bare: str) -> bool:
-    if bare == "ScalarType":
-        return isinstance(value, str) and value in DTYPES
-    if bare == "complex":
-        return isinstance(value, (int, float, complex)) and not isinstance(value, bool)
-    if bare in _PYTHON:
-        return isinstance(value, _PYTHON[bare]) and (bare == "bool" or not isinstance(value, bool))
-    return isinstance(value, str) and not isinstance(value, DtypeName)
-
-
-def _record(value: Plain, bare: str) -> Value:
-    if isinstance(value, tuple):
-        return ListValue(items=tuple(_record(part, bare) for part in value))
-    if value is None:
-        return ScalarValue(type="none", value="None")
-    if isinstance(value, DtypeName):
-        return ScalarValue(type="dtype", value=str(value))
-    if isinstance(value, bool):
-        return ScalarValue(type="bool", value=str(value))
-    if isinstance(value, int):
-        return ScalarValue(type="int", value=str(value))
-    if isinstance(value, float):
-        return ScalarValue(type="float", value=repr(value))
-    return ScalarValue(type="complex" if isinstance(value, complex) else "str", value=str(value))
 
 
 def _tensor(wanted: _Wanted, shape: tuple[int, ...]) -> TensorValue:
