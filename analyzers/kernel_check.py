@@ -11,9 +11,12 @@ from typing import Any, Literal
 
 import torch
 
-from day0.analyzers.cases import Case, CaseInputs, Unfillable, copy_with_storages, make_inputs
-from day0.analyzers.compare import compare_results
-from day0.analyzers.numerics import RUN_ERRORS, references, results, side_effects
+from day0.analyzers.cases.case import Case, CaseInputs, Unfillable
+from day0.analyzers.cases.copies import copy_with_storages
+from day0.analyzers.cases.fill import make_inputs
+from day0.analyzers.judging.compare import compare_results
+from day0.analyzers.judging.reference import RUN_ERRORS, references
+from day0.analyzers.judging.results import results, side_effects
 from day0.devices.open import open_torch_device
 from day0.devices.probe_suite import suite
 from day0.devices.profile import DeviceProfile, load_profile

@@ -11,8 +11,9 @@ import torch
 
 from day0.analyzers.canary.context import CanaryContext
 from day0.analyzers.canary.run import run_stages
+from day0.analyzers.cases.plan import plan_cases
+from day0.analyzers.checking.case import check_case
 from day0.analyzers.inventory import take_inventory
-from day0.analyzers.numerics import check_case, plan_cases
 from day0.analyzers.parallel import trace_one_rank
 from day0.analyzers.trace import trace_model
 from day0.analyzers.traced_inputs.document import read_inputs

@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from day0.analyzers.cases import Case, CaseInputs, Unfillable, copy_to, make_inputs, widened
+from day0.analyzers.cases.case import Case, CaseInputs, Unfillable
+from day0.analyzers.cases.copies import copy_to, widened
+from day0.analyzers.cases.fill import make_inputs
 from day0.records import Signature
 from day0.reference_ops.load import load_operators
 from day0.reference_ops.signatures import describe, materialise, signature_id

@@ -7,9 +7,11 @@ from functools import cache
 import pytest
 import torch
 
-from day0.analyzers.cases import CaseInputs, copy_to, make_inputs
+from day0.analyzers.cases.case import CaseInputs
+from day0.analyzers.cases.copies import copy_to
+from day0.analyzers.cases.fill import make_inputs
+from day0.analyzers.cases.plan import plan_cases
 from day0.analyzers.inventory import take_inventory
-from day0.analyzers.numerics import plan_cases
 from day0.analyzers.trace import trace_model
 from day0.devices.open import open_torch_device
 from day0.devices.profile import DeviceProfile, Lack, load_profile

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from day0.analyzers.cases import Case
-from day0.analyzers.numerics import check_case
+from day0.analyzers.cases.case import Case
+from day0.analyzers.checking.case import check_case
 from day0.implementation import Implementation
 from day0.records import CaseResult, Gap, Lock, LockEntry
 from day0.reference_ops.load import load_operators

@@ -11,7 +11,10 @@ from typing import Any
 
 import torch
 
-from day0.analyzers import judge
+from day0.analyzers.judging.exact import exact
+from day0.analyzers.judging.floats import floats, relative_l2
+from day0.analyzers.judging.index_sets import index_sets
+from day0.analyzers.judging.non_finite import non_finite
 from day0.errors import Day0Error
 from day0.reference_ops._spec import Operator, Sample
 from day0.reference_ops.signatures import tensors_in
@@ -151,7 +154,7 @@ def check_precision(operator: Operator, sample: Sample, dtype: torch.dtype) -> b
         if operator.comparison.startswith("index") and place == operator.index_output:
             _check_choice(operator, made, mine, gold, where)
         elif operator.comparison != "floats" or not mine.is_floating_point():
-            verdict = judge.exact(mine, gold.to(mine.dtype))
+            verdict = exact(mine, gold.to(mine.dtype))
             assert verdict.passed, f"{where}: {verdict}"
         else:
             _check_floats(operator, mine, gold, terms, where)
@@ -161,17 +164,17 @@ def check_precision(operator: Operator, sample: Sample, dtype: torch.dtype) -> b
 def _check_choice(operator: Operator, sample: Sample, mine: torch.Tensor, gold: torch.Tensor, where: str) -> None:
     dim = operator.choice_dim(sample.args, sample.kwargs) if operator.choice_dim else -1
     scores = sample.args[0].movedim(dim, -1).double()
-    verdict = judge.index_sets(mine.movedim(dim, -1), scores, gold.movedim(dim, -1), margin=0.0)
+    verdict = index_sets(mine.movedim(dim, -1), scores, gold.movedim(dim, -1), margin=0.0)
     assert verdict.passed, f"{where}: {verdict}"
 
 
 def _check_floats(operator: Operator, mine: torch.Tensor, gold: torch.Tensor, terms: int, where: str) -> None:
-    verdict = judge.non_finite(mine, gold.to(mine.dtype))
+    verdict = non_finite(mine, gold.to(mine.dtype))
     assert verdict.passed, f"{where}: {verdict}"
     # Without a yardstick the ceiling would be the limit; without a ceiling the floor is: rounding, ULPs, the sum.
     tight = replace(operator.tolerance, ceiling=0.0)
     condition = CONDITION.get(operator.name, 1.0)
-    verdict = judge.floats(mine, gold.double(), None, tight, terms=max(1, terms), condition=condition)
+    verdict = floats(mine, gold.double(), None, tight, terms=max(1, terms), condition=condition)
     assert verdict.passed, f"{where}: {verdict}"
 
 
@@ -351,6 +354,6 @@ def check_quantised(operator: Operator, sample: Sample) -> None:
         changed = changed or not same_bits(one, other)
         finite = one.isfinite()
         assert torch.equal(finite, other.isfinite()), where
-        error = judge.relative_l2(other[finite].double(), one[finite].double())
+        error = relative_l2(other[finite].double(), one[finite].double())
         assert error < 0.2 and not math.isnan(error), f"{where}: {error:.3g}"
     assert changed or sample.kind != "traced", f"{operator.name}: quantised changes nothing"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from day0.analyzers.cases import Case
-from day0.analyzers.numerics import check_case
+from day0.analyzers.cases.case import Case
+from day0.analyzers.checking.case import check_case
 from day0.analyzers.recorder import Recorder
 from day0.devices.open import open_torch_device
 from day0.devices.profile import load_profile

@@ -2,86 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from day0.analyzers import judge
-from day0.analyzers.cases import CaseInputs
-from day0.analyzers.judge import Judgement
+from day0.analyzers.cases.case import CaseInputs
+from day0.analyzers.judging.exact import exact
+from day0.analyzers.judging.floats import floats
+from day0.analyzers.judging.index_sets import index_sets
+from day0.analyzers.judging.judgement import Judgement
+from day0.analyzers.judging.kinds import is_move, short_name, without_values
+from day0.analyzers.judging.layout import layout
+from day0.analyzers.judging.non_finite import non_finite
+from day0.analyzers.judging.reference import Reference
 from day0.analyzers.terms import summed_terms
 from day0.records import Signature
 from day0.reference_ops._spec import DEFAULT_TOLERANCE, Operator, Tolerance
-from day0.reference_ops.signatures import resolve, tensors_in
+from day0.reference_ops.signatures import tensors_in
 
-__all__ = ["Reference", "compare_results", "is_move", "short_name", "without_values"]
-
-_MOVES = frozenset(
-    {
-        "_to_copy",
-        "_unsafe_view",
-        "abs",
-        "alias",
-        "as_strided",
-        "cat",
-        "ceil",
-        "clone",
-        "constant_pad_nd",
-        "copy",
-        "detach",
-        "embedding",
-        "expand",
-        "fill",
-        "flip",
-        "floor",
-        "full",
-        "full_like",
-        "gather",
-        "index",
-        "index_copy",
-        "index_put",
-        "index_select",
-        "masked_fill",
-        "maximum",
-        "minimum",
-        "neg",
-        "new_full",
-        "new_ones",
-        "new_zeros",
-        "ones",
-        "ones_like",
-        "permute",
-        "relu",
-        "repeat",
-        "reshape",
-        "roll",
-        "round",
-        "scatter",
-        "select",
-        "sign",
-        "slice",
-        "split",
-        "split_with_sizes",
-        "squeeze",
-        "stack",
-        "t",
-        "transpose",
-        "tril",
-        "triu",
-        "unbind",
-        "unsqueeze",
-        "view",
-        "where",
-        "zero",
-        "zeros",
-        "zeros_like",
-    }
-)
-"""Operators that move, choose or round values by a rule, without trailing `_`: the only right answer is the same bits."""
-
-_NO_VALUES = frozenset({"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"})
-"""Their results are fresh memory: only the layout is defined."""
+__all__ = ["compare_results"]
 
 _CHOICES = frozenset({"argmax", "argmin", "max", "min"})
 """Operators that return the place of one value along a dimension; which of two equal values is not specified."""
@@ -93,32 +33,6 @@ _TRANSCENDENTAL = frozenset(
     {"exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "tanh", "sigmoid", "silu", "erf", "gelu"}
 )
 _POWERS = frozenset({"pow", "rsqrt"})
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reference:
-    """What is right, as computed on the CPU."""
-
-    golden: tuple[torch.Tensor, ...]
-    golden_text: str
-    same_dtype: tuple[torch.Tensor, ...] | None
-    condition: float = 1.0
-    """How much larger the sum of magnitudes is than the sum: cancellation makes every order of a sum less exact."""
-
-
-def short_name(op: str) -> str:
-    """Return `add` for `aten::add_.Tensor`."""
-    return op.removeprefix("aten::").partition(".")[0].removesuffix("_")
-
-
-def is_move(op: str) -> bool:
-    """Say whether an operator's results are copies, so that values of every size test the same thing."""
-    return short_name(op) in _MOVES
-
-
-def without_values(op: str) -> bool:
-    """Say whether only the layout of the results is defined: fresh memory, and random numbers of another stream."""
-    return short_name(op) in _NO_VALUES or torch.Tag.nondeterministic_seeded in resolve(op).tags
 
 
 def compare_results(
@@ -159,7 +73,7 @@ def _layout(
         return Judgement(passed=True, rule="layout")
     free = contract is not None and number in contract.free_dtypes
     strides = not short_name(signature.op).startswith(_OWN_STRIDES)
-    return judge.layout(tensor, reference.same_dtype[number], device.type, free_dtype=free, strides=strides)
+    return layout(tensor, reference.same_dtype[number], device.type, free_dtype=free, strides=strides)
 
 
 def _values(
@@ -178,16 +92,16 @@ def _values(
     if not got.is_floating_point() and not got.is_complex():
         if name in _CHOICES and got.dtype == torch.int64 and next(tensors_in(inputs.args)).dtype != torch.int64:
             return _choice(inputs, got, golden)
-        return judge.exact(got, golden.to(got.dtype))
+        return exact(got, golden.to(got.dtype))
     expected = same if same is not None else golden.to(got.dtype)
-    places = judge.non_finite(got, expected)
+    places = non_finite(got, expected)
     if not places.passed:
         return places
-    if name in _MOVES or (contract is not None and contract.comparison == "exact"):
-        return judge.exact(got, expected.to(got.dtype))
+    if is_move(signature.op) or (contract is not None and contract.comparison == "exact"):
+        return exact(got, expected.to(got.dtype))
     terms = summed_terms(name, list(tensors_in((inputs.args, inputs.kwargs))), got)
     tolerance = contract.tolerance if contract else _tolerance(name)
-    return judge.floats(got, golden, same, tolerance, terms=terms, condition=reference.condition)
+    return floats(got, golden, same, tolerance, terms=terms, condition=reference.condition)
 
 
 def _tolerance(name: str) -> Tolerance:
@@ -210,10 +124,10 @@ def _indices(contract: Operator, inputs: CaseInputs, got: torch.Tensor, golden: 
     ordered = contract.comparison == "index_order" and not _unsorted(inputs)
     if number != contract.index_output:
         values = golden.to(got.dtype)
-        return judge.exact(*(one if ordered else one.sort(dim=-1).values for one in (got, values)))
+        return exact(*(one if ordered else one.sort(dim=-1).values for one in (got, values)))
     if inputs.kwargs.get("stable"):
-        return judge.exact(got, golden)
-    return judge.index_sets(got, scores, golden, margin=0.0, ordered=ordered)
+        return exact(got, golden)
+    return index_sets(got, scores, golden, margin=0.0, ordered=ordered)
 
 
 def _unsorted(inputs: CaseInputs) -> bool:
@@ -233,4 +147,4 @@ def _choice(inputs: CaseInputs, got: torch.Tensor, golden: torch.Tensor) -> Judg
         got, golden = got.unsqueeze(dim), golden.unsqueeze(dim)
     if bool(((got < 0) | (got >= max(1, scores.shape[dim]))).any()):
         return Judgement(passed=False, rule="index_set", reason="an index is out of range")
-    return replace(judge.exact(scores.gather(dim, got), scores.gather(dim, golden)), rule="index_set")
+    return replace(exact(scores.gather(dim, got), scores.gather(dim, golden)), rule="index_set")

@@ -1,63 +1,18 @@
-"""Inputs for one signature: the traced shapes, strides, offsets and aliasing, with values that are valid."""
+"""Values for the arguments of one signature, valid by construction."""
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from day0.analyzers.cases.case import Case, CaseInputs, Unfillable
+from day0.analyzers.cases.copies import storage_row
 from day0.records import ListValue, Signature, TensorValue, Value
 from day0.reference_ops._spec import Operator
 from day0.reference_ops.signatures import materialise, tensors_in
 
-__all__ = [
-    "Case",
-    "CaseInputs",
-    "StoragePair",
-    "Unfillable",
-    "copy_to",
-    "copy_with_storages",
-    "magnitudes",
-    "make_inputs",
-    "widened",
-]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Case:
-    """One signature under one value regime and one seed: the same bits whenever it is made."""
-
-    signature_id: str
-    signature: Signature
-    regime: str
-    seed: int
-
-    @property
-    def key(self) -> str:
-        """Name of the case, for files and for resuming."""
-        return f"{self.signature_id}-{self.regime}-{self.seed}"
-
-    def generator(self) -> torch.Generator:
-        """Return a generator that depends on the case alone, not on the order of cases."""
-        digest = hashlib.sha256(self.key.encode()).digest()
-        return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CaseInputs:
-    """Arguments on the CPU in the traced dtypes."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Unfillable:
-    """Why no valid values can be made."""
-
-    reason: str
+__all__ = ["make_inputs"]
 
 
 def make_inputs(case: Case, contract: Operator | None) -> CaseInputs | Unfillable:
@@ -193,16 +148,10 @@ def _limits(signature: Signature, value: TensorValue) -> tuple[int, int] | None:
     return (low, 100)
 
 
-def _base(tensor: torch.Tensor) -> torch.Tensor:
-    """Return all elements of the storage as one row: filling a view with stride 0 or overlap needs that."""
-    elements = tensor.untyped_storage().nbytes() // tensor.element_size()
-    return tensor.as_strided((elements,), (1,), 0)
-
-
 def _plant_large(signature: Signature, tensor: torch.Tensor) -> None:
     """Put in two numbers that float32 cannot tell apart: integers must not travel as floats."""
     name = signature.op.removeprefix("aten::").partition(".")[0].removesuffix("_")
-    base = _base(tensor)
+    base = storage_row(tensor)
     if tensor.dtype in (torch.int32, torch.int64) and name not in _DIVIDES and base.numel() > 2:
         base[:2] = torch.tensor([2**24 + 1, 2**24 + 2])
 
@@ -212,12 +161,12 @@ _BYTES_ONLY = (torch.float4_e2m1fn_x2, torch.float8_e8m0fnu)
 
 
 def _fill_integers(tensor: torch.Tensor, limits: tuple[int, int], generator: torch.Generator) -> None:
-    base = _base(tensor)
+    base = storage_row(tensor)
     base.copy_(torch.randint(limits[0], limits[1] + 1, base.shape, generator=generator))
 
 
 def _fill_values(tensor: torch.Tensor, regime: str, generator: torch.Generator) -> None:
-    base = _base(tensor)
+    base = storage_row(tensor)
     base = torch.view_as_real(base) if tensor.is_complex() else base
     if tensor.dtype == torch.bool:
         base.copy_(torch.rand(base.shape, generator=generator) < 0.5)
@@ -232,72 +181,3 @@ def _fill_values(tensor: torch.Tensor, regime: str, generator: torch.Generator) 
     elif regime == "ties":
         values = (values * 2.0).round().clamp(-2.0, 2.0) * 0.5
     base.copy_(values)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoragePair:
-    """All the memory behind some arguments, as one row: before the call on the CPU, and on the device."""
-
-    original: torch.Tensor
-    moved: torch.Tensor
-
-
-def copy_to(inputs: CaseInputs, device: torch.device) -> CaseInputs:
-    """Copy the arguments to a device with their strides, offsets and shared storage kept."""
-    return copy_with_storages(inputs, device)[0]
-
-
-def copy_with_storages(inputs: CaseInputs, device: torch.device) -> tuple[CaseInputs, list[StoragePair]]:
-    """Copy the arguments and return the memory behind them too, to see later what was written to it."""
-    storages: dict[tuple[int, torch.dtype], torch.Tensor] = {}
-    pairs: list[StoragePair] = []
-
-    def move(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            key = (value.untyped_storage()._cdata, value.dtype)
-            if key not in storages:
-                storages[key] = _base(value).clone().to(device)
-                pairs.append(StoragePair(original=_base(value), moved=storages[key]))
-            return storages[key].as_strided(value.shape, value.stride(), value.storage_offset())
-        if isinstance(value, torch.device):
-            return device
-        return _map(value, move)
-
-    return CaseInputs(args=move(inputs.args), kwargs=move(inputs.kwargs)), pairs
-
-
-def magnitudes(inputs: CaseInputs) -> CaseInputs:
-    """Return the arguments with the magnitude of every floating value."""
-
-    def size(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return value.abs() if value.is_floating_point() else value
-        return _map(value, size)
-
-    return CaseInputs(args=size(inputs.args), kwargs=size(inputs.kwargs))
-
-
-def widened(inputs: CaseInputs) -> CaseInputs:
-    """Copy the arguments with every floating tensor and every floating dtype argument as float64."""
-
-    def widen(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            wide = (
-                torch.float64 if value.is_floating_point() else torch.complex128 if value.is_complex() else value.dtype
-            )
-            return value.to(wide, copy=True)
-        if isinstance(value, torch.dtype) and value.is_floating_point:
-            return torch.float64
-        return _map(value, widen)
-
-    return CaseInputs(args=widen(inputs.args), kwargs=widen(inputs.kwargs))
-
-
-def _map(value: Any, change: Any) -> Any:
-    if isinstance(value, list):
-        return [change(item) for item in value]
-    if isinstance(value, tuple):
-        return tuple(change(item) for item in value)
-    if isinstance(value, dict):
-        return {name: change(item) for name, item in value.items()}
-    return value

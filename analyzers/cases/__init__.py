@@ -1,0 +1,1 @@
+"""Inputs for traced signatures: values by regime, layouts and ways of calling."""
