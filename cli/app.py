@@ -14,6 +14,7 @@ from day0 import __version__
 from day0.cli.app_convert import convert_app
 from day0.cli.app_devices import device_app
 from day0.cli.app_ops import ops_app
+from day0.cli.app_selftest import add_selftest
 from day0.cli.options import (
     DEFAULT_RUN,
     AllowUnverified,
@@ -396,6 +397,9 @@ def fit(
         trust_remote_code=trust_remote_code,
         json=json,
     )
+
+
+add_selftest(app)
 
 
 def main() -> None:

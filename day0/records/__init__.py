@@ -22,6 +22,7 @@ from day0.records.inventory import (
 )
 from day0.records.lock import Decision, Gap, Identity, Lock, LockEntry, Verification
 from day0.records.numerics import CaseResult, CaseStatus, NumericsReport
+from day0.records.selftest import Alarm, FaultScore, Found, How, RightScore, SelftestReport
 from day0.records.trace import (
     Amount,
     CallEntry,
@@ -39,6 +40,7 @@ from day0.records.trace import (
 
 __all__ = [
     "GAP_VERDICTS",
+    "Alarm",
     "Amount",
     "CallEntry",
     "CanaryReport",
@@ -52,6 +54,7 @@ __all__ = [
     "Decision",
     "Effort",
     "Evidence",
+    "FaultScore",
     "FitCard",
     "FitOption",
     "FitPlan",
@@ -59,8 +62,10 @@ __all__ = [
     "FitReport",
     "FitRow",
     "FloatStats",
+    "Found",
     "Gap",
     "GateResult",
+    "How",
     "Identity",
     "ImportedText",
     "Inventory",
@@ -77,7 +82,9 @@ __all__ = [
     "Receipt",
     "Record",
     "Replacement",
+    "RightScore",
     "ScalarValue",
+    "SelftestReport",
     "Signature",
     "Site",
     "StageResult",

@@ -136,7 +136,8 @@ def _angles_in_bfloat16(given: Arguments) -> torch.Tensor | None:
     cos, sin = angle.cos()[:, None, :].float(), angle.sin()[:, None, :].float()
     even, odd = x[..., 0::2].float(), x[..., 1::2].float()
     turned: torch.Tensor = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
-    return turned.flatten(-2).to(x.dtype)
+    flat: torch.Tensor = turned.flatten(-2).to(x.dtype)
+    return flat
 
 
 def _late_rows_not_written(result: Any, given: Arguments) -> torch.Tensor | None:
