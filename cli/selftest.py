@@ -21,11 +21,15 @@ DETECTION = 0.99
 
 def selftest(*, device: str, seeds: int, only: list[str], jobs: int, usual: bool, json: bool) -> int:
     """Plant, check, show; the record goes to stdout with `--json`."""
-    from day0.analyzers.selftest.run import run_selftest
+    from day0.analyzers.selftest.selection import refuse_device, select_faults
     from day0.devices.profile import load_profile
 
     talk = Talk(as_json=json)
     profile = load_profile(device)
+    refuse_device(profile)
+    select_faults(only)
+    from day0.analyzers.selftest.run import run_selftest  # takes seconds, and bad arguments none
+
     with talk.busy("selftest"):
         report = run_selftest(profile, seeds=seeds, only=only, jobs=jobs, usual=usual, progress=talk.progress)
     show_selftest.report(talk, report)

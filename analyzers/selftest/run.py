@@ -10,36 +10,24 @@ from typing import Any
 
 from day0.analyzers.selftest.bench import lock_for
 from day0.analyzers.selftest.pool import Pool, Task, open_pool
+from day0.analyzers.selftest.selection import refuse_device, select_faults
 from day0.analyzers.selftest.subjects import collect_subjects
 from day0.analyzers.selftest.tasks import Clean, calls_for
 from day0.analyzers.selftest.usual.load import load_usual
 from day0.devices.faults._fault import Fault
-from day0.devices.faults.load import load_faults
 from day0.devices.profile import DeviceProfile
-from day0.errors import Day0Error, near_names
 from day0.records import FaultScore, RightScore, SelftestReport, Signature
 from day0.reference_ops.signatures import signature_id
 from day0.reference_ops.torch_ops import register_operators
 from day0.registry.collect import collect
 
-__all__ = ["Progress", "run_selftest", "select_faults"]
+__all__ = ["Progress", "run_selftest"]
 
 Progress = Callable[[str, int, int], None]
 """What is done, and how many of how many steps are behind."""
 
 PART = 40
 """Calls that one task checks without a fault."""
-
-
-def select_faults(only: Sequence[str]) -> tuple[Fault, ...]:
-    """Return the planted faults of some names or families, or all. Raises Day0Error for a name that is neither."""
-    faults = load_faults()
-    families = {one.family for one in faults.values()}
-    for name in only:
-        if name not in faults and name not in families:
-            hint = near_names(name, (*faults, *families)) or "`day0 device faults` lists them with their families"
-            raise Day0Error(f"--only {name}", "there is no planted fault or family of that name", hint=hint)
-    return tuple(one for one in faults.values() if not only or one.name in only or one.family in only)
 
 
 def run_selftest(
@@ -58,12 +46,7 @@ def run_selftest(
     the calls to try; without any, all that `collect_subjects` knows.
     Raises Day0Error for a device that is not simulated: faults are planted there only.
     """
-    if profile.torch_device != "sim":
-        raise Day0Error(
-            f"device {profile.name}",
-            f"faults are planted on the simulated device, and this is torch's '{profile.torch_device}'",
-            hint="take --device sim, or a profile of your own with `torch_device: sim`",
-        )
+    refuse_device(profile)
     faults = select_faults(only)
     register_operators()
     progress("calls to try", 0, 1)

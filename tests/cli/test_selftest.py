@@ -74,7 +74,7 @@ def test_what_was_missed_and_every_false_alarm_is_named(capsys: pytest.CaptureFi
         (("--device", "cpu"), "faults are planted on the simulated device"),
         (("--device", "nowhere"), "nowhere"),
         (("--seeds", "0"), "0"),
-        (("--jobs", "many"), "many"),
+        (("--jobs", "many"), "--jobs"),
     ],
 )
 def test_bad_arguments_end_with_2(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from day0.analyzers.selftest import judged
 from day0.analyzers.selftest.bench import lock_for, open_bench
 from day0.analyzers.selftest.judged import judge_case
 from day0.analyzers.selftest.ordinary import ordinary_calls
-from day0.analyzers.selftest.run import run_selftest, select_faults
+from day0.analyzers.selftest.run import run_selftest
+from day0.analyzers.selftest.selection import select_faults
 from day0.analyzers.selftest.subjects import collect_subjects
 from day0.analyzers.selftest.table import alarm_rows, detection_rows, how_rows, percent
 from day0.analyzers.selftest.tasks import Workshop, calls_for
