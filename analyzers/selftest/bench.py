@@ -51,16 +51,14 @@ def lock_for(
 ) -> Lock:
     """Choose for what the device lacks as the register stage does: kernels, then references, then the CPU.
 
-    For our own operators kernels only: the bench lends the device the references.
+    Of our own operators those that a kernel is there for: the bench lends the device references for the others. What
+    is lent cannot stand below what is locked, since torch sends such a call back to where it came from.
     """
-    lacking = [one for one in signatures if classify(profile, one).verdict in GAP_VERDICTS]
+    kernels = {one.operator for one in implementations if one.kind in ("kernel", "decomposition")}
+    lacking = [one for one in signatures if _is_locked(one, profile, kernels)]
     entries, gaps = [], []
     for (op, dtypes), calls in _groups(lacking).items():
-        own = op.startswith("day0::")
-        known = [one for one in implementations if not own or one.kind in ("kernel", "decomposition")]
-        chosen, _ = choose(op, calls, candidates_for(op, known, NAMESPACES), profile)
-        if chosen is None and own:
-            continue
+        chosen, _ = choose(op, calls, candidates_for(op, implementations, NAMESPACES), profile)
         if chosen is None and not any(refuse_fallback(one) for one in calls):
             chosen = cpu_fallback(op)
         ids = tuple(sorted(signature_id(one) for one in calls))
@@ -71,6 +69,12 @@ def lock_for(
                 Gap(operator=op, dtypes=dtypes, signatures=ids, calls=0, module="", reason="nothing", decisions=())
             )
     return _lock(profile, tuple(entries), tuple(gaps))
+
+
+def _is_locked(signature: Signature, profile: DeviceProfile, kernels: set[str]) -> bool:
+    if signature.op.startswith("day0::"):
+        return signature.op in kernels
+    return classify(profile, signature).verdict in GAP_VERDICTS
 
 
 def lock_with(one: Implementation, signatures: Sequence[Signature], profile: DeviceProfile) -> Lock:

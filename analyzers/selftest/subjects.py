@@ -96,4 +96,4 @@ def _spread(calls: Iterable[Signature], profile: DeviceProfile) -> Iterator[Sign
 def _fits(signature: Signature, profile: DeviceProfile) -> bool:
     values = list(tensor_values(signature))
     size = sum(prod(one.shape) * dtype_of(one.dtype).itemsize for one in values)
-    return size <= LARGEST and all(one.dtype in profile.dtypes and one.dtype != "float64" for one in values)
+    return size <= LARGEST and all(one.dtype in profile.dtypes for one in values)
