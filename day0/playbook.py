@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
@@ -79,11 +79,37 @@ class RegisterPlan(_Plan):
     """Operators to replace though the device has them, such as `aten::topk`; only kernels and decompositions qualify."""
 
 
+RegimeName = Literal[
+    "ordinary",
+    "wide",
+    "ties",
+    "near_ties",
+    "constant",
+    "zeros",
+    "tiny",
+    "negative",
+    "large",
+    "extreme",
+    "subnormal",
+    "non_finite",
+    "masked",
+    "unread",
+    "impulse",
+    "large_integers",
+]
+"""Files of analyzers/cases/regimes."""
+
+
 class CheckPlan(_Plan):
     """How signatures are turned into cases."""
 
     seed: int = 0
-    regimes: tuple[Literal["ordinary", "wide", "ties"], ...] = ("ordinary", "wide", "ties")
+    regimes: tuple[RegimeName, ...] = get_args(RegimeName)
+    """Which values inputs have; docs/cases.md says what each is for."""
+    derived: bool = True
+    """Also check calls that follow from the traced ones: other layouts and sizes, repeated, in parts, to be refused."""
+    thorough: bool = False
+    """Derive from every traced signature, and not from one of each kind; and try the forms that take long."""
     max_case_mib: int = Field(default=256, ge=1)
 
 

@@ -10,6 +10,8 @@ import torch
 from day0.analyzers.cases.case import Case, CaseInputs, Unfillable
 from day0.analyzers.cases.copies import copy_with_storages
 from day0.analyzers.cases.fill import make_inputs
+from day0.analyzers.cases.refusals.run import judge_refusal
+from day0.analyzers.cases.ways.run import device_for, run_way
 from day0.analyzers.judging.compare import compare_results
 from day0.analyzers.judging.judgement import Judgement
 from day0.analyzers.judging.reference import RUN_ERRORS, Reference, references
@@ -18,6 +20,7 @@ from day0.records import CaseResult, Lock, LockEntry, Signature
 from day0.reference_ops._spec import Operator
 from day0.reference_ops.load import load_operators
 from day0.reference_ops.signatures import resolve, shapes_text, tensor_values
+from day0.registry.call_guard import RefusedCall
 from day0.registry.dispatch import ActiveLock, suspended
 from day0.registry.results import WrongResult
 
@@ -37,15 +40,23 @@ def check_case(
         return result.skipped(f"its tensors take {size / 2**20:,.0f} MiB, more than the {max_bytes >> 20} MiB allowed")
     if any(case.signature_id in gap.signatures for gap in lock.gaps):
         return result.skipped("nothing implements it on this device: the lock lists it as a gap")
-    inputs = make_inputs(case, contract)
-    if isinstance(inputs, Unfillable):
-        return result.skipped(inputs.reason)
+    if owner and case.signature.op != owner.operator:
+        return result.skipped(f"the lock replaces {owner.operator}, which is another overload")
+    inputs, target = make_inputs(case, contract), device_for(case, device)
+    for unfillable in (inputs, target):
+        if isinstance(unfillable, Unfillable):
+            return result.skipped(unfillable.reason)
+    if case.refusal:
+        refused = judge_refusal(case, inputs, target)
+        if isinstance(refused, Unfillable):
+            return result.skipped(refused.reason)
+        return result.judged("pass" if refused.passed else "fail", refused, "refused on cpu")
     try:
         with suspended():
             reference = references(case.signature, inputs, contract)
     except RUN_ERRORS as error:
         return result.skipped(f"there is no golden for it on the CPU: {_first_line(error)}")
-    return _run_and_judge(result, inputs, reference, contract, device, active, owner)
+    return _run_and_judge(result, inputs, reference, contract, target, active, owner)
 
 
 def _run_and_judge(
@@ -62,14 +73,28 @@ def _run_and_judge(
     try:
         moved, storages = copy_with_storages(inputs, device)
         with torch.no_grad():
-            output = operator(*moved.args, **moved.kwargs)
-        got = tuple(results(operator, output, moved))
+            called = run_way(result.case, operator, moved, inputs)
+        got = tuple(results(operator, called.output, moved))
         with suspended():  # the judge must not compute with what it judges
             judgement = compare_results(result.case.signature, inputs, got, reference, contract, device)
+            if judgement.passed and called.second is not None:
+                cpu = torch.device("cpu")
+                judgement = compare_results(result.case.signature, inputs, called.second, reference, contract, cpu)
+            judgement = called.differs if judgement.passed and called.differs else judgement
             if judgement.passed:
                 judgement = side_effects(operator, inputs, storages) or judgement
     except WrongResult as error:
         return result.judged("fail", Judgement(passed=False, rule="layout", reason=error.what), reference.golden_text)
+    except RefusedCall as error:
+        if result.case.form == "traced":
+            return result.crashed(_first_line(error))
+        return result.skipped(f"the locked implementation is not made for it: {error.what}")
+    except NotImplementedError as error:
+        if result.case.form.startswith(("inplace", "out", "half")):
+            return result.skipped(
+                f"the model does not call it, and the device has no kernel for it: {_first_line(error)}"
+            )
+        return result.crashed(_first_line(error))
     except RUN_ERRORS as error:
         return result.crashed(_first_line(error))
     # The entry itself: a composite below it may have called another one of the lock.
