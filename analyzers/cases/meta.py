@@ -1,4 +1,4 @@
-"""Is a derived call a valid one? torch's meta kernels and the contracts' shape functions say so, without values."""
+"""Whether a derived call is a valid one: torch's meta kernels and the contracts' shape functions say so, without values."""
 
 from __future__ import annotations
 

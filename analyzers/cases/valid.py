@@ -1,4 +1,4 @@
-"""Are the arguments that were built the call that the signature describes?"""
+"""Whether the arguments that were built are the call that the signature describes."""
 
 from __future__ import annotations
 

@@ -33,9 +33,9 @@ _INDICES = {
 
 
 def _derive(signature: Signature, contract: Operator | None) -> Iterator[Signature]:
-    if signature.op.startswith("aten::") and short_name(signature.op) in _INDICES:
-        if all(0 not in value.shape for value in tensor_values(signature)):
-            yield signature
+    points = signature.op.startswith("aten::") and short_name(signature.op) in _INDICES
+    if points and all(0 not in value.shape for value in tensor_values(signature)):
+        yield signature
 
 
 def _spoil(signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
