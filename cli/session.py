@@ -62,6 +62,8 @@ class Session:
     """`locked`: fail if the lock would change. `frozen`: take it unseen."""
     upgrade: tuple[str, ...] = ()
     """Choose anew for these operators only."""
+    jobs: int = 0
+    """Processes that check cases; 0: as many as fit."""
 
     def plants_in(self, stage: str) -> tuple[str, ...]:
         """Return the faults that are planted in a stage; there they are inputs like any other."""

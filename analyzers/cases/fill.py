@@ -9,12 +9,12 @@ import torch
 from day0.analyzers.cases.captured import read_captured
 from day0.analyzers.cases.case import Case, CaseInputs, Unfillable
 from day0.analyzers.cases.copies import storage_row
+from day0.analyzers.cases.errors import MAKE_ERRORS
 from day0.analyzers.cases.forms._form import load_forms
 from day0.analyzers.cases.integers import fill_range, fill_rules, limits_of, plant_large, rules_of
 from day0.analyzers.cases.refusals._refusal import load_refusals
 from day0.analyzers.cases.regimes._regime import Regime, load_regimes
 from day0.analyzers.cases.valid import mismatch
-from day0.analyzers.judging.reference import RUN_ERRORS
 from day0.records import ListValue, Signature, TensorValue, Value
 from day0.reference_ops._spec import Operator
 from day0.reference_ops.signatures import materialise, tensors_in
@@ -37,7 +37,7 @@ def make_inputs(case: Case, contract: Operator | None) -> CaseInputs | Unfillabl
     args, kwargs = materialise(case.signature, "cpu")
     try:
         reason = _fill(case, contract, args, kwargs)
-    except (*RUN_ERRORS, ValueError) as error:
+    except MAKE_ERRORS as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         reason = f"its maker does not take this call: {lines[0][:160]}"
     if reason:

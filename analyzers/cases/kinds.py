@@ -15,6 +15,7 @@ __all__ = [
     "is_computed",
     "is_repeatable",
     "is_view",
+    "keeps_order",
     "mutated",
     "narrow_floats",
     "says_values",
@@ -89,6 +90,14 @@ def is_computed(signature: Signature) -> bool:
 def ties_matter(signature: Signature) -> bool:
     """Say whether the operator compares values with each other."""
     return not is_aten(signature) or short_name(signature.op).lstrip("_") in COMPARES
+
+
+_OWN_ORDER = frozenset({"sort", "argsort", "msort"})
+
+
+def keeps_order(signature: Signature) -> bool:
+    """Say whether the memory order of the result follows from arguments with gaps or overlap; sorts choose it."""
+    return not (is_aten(signature) and short_name(signature.op) in _OWN_ORDER)
 
 
 _NORMALISES = frozenset(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from day0.analyzers.judging.reference import RUN_ERRORS
+from day0.analyzers.cases.errors import MAKE_ERRORS
 from day0.records import Signature
 from day0.reference_ops.signatures import materialise, resolve, tensors_in
 from day0.reference_ops.torch_ops import register_operators
@@ -19,7 +19,7 @@ def results_on_meta(signature: Signature) -> tuple[torch.Tensor, ...] | None:
         args, kwargs = materialise(signature, "meta")
         with torch.no_grad():
             return tuple(tensors_in(resolve(signature.op)(*args, **kwargs)))
-    except (*RUN_ERRORS, ValueError, OverflowError):
+    except MAKE_ERRORS:
         return None
 
 
@@ -32,6 +32,6 @@ def refused_on_meta(signature: Signature) -> str:
             resolve(signature.op)(*args, **kwargs)
     except NotImplementedError:
         return ""
-    except (*RUN_ERRORS, ValueError, OverflowError) as error:
+    except MAKE_ERRORS as error:
         return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
     return ""

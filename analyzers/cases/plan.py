@@ -37,8 +37,9 @@ def plan_cases(
     seen: set[str] = set()
     for entry in sorted(trace.entries, key=lambda one: (one.signature.op, one.id)):
         kind = _kind(entry.signature)
-        first, _ = kind not in seen, seen.add(kind)
-        yield from plan_signature(entry.signature, entry.id, plan, rare=first or plan.thorough, devices=devices)
+        rare = plan.thorough or kind not in seen
+        seen.add(kind)
+        yield from plan_signature(entry.signature, entry.id, plan, rare=rare, devices=devices)
         if entry.id in (captured or {}):
             yield _captured(entry, plan, (captured or {})[entry.id])
 

@@ -33,7 +33,10 @@ _INDICES = {
 
 
 def _derive(signature: Signature, contract: Operator | None) -> Iterator[Signature]:
-    points = signature.op.startswith("aten::") and short_name(signature.op) in _INDICES
+    first = next(tensor_values(signature), None)
+    points = (
+        first is not None and first.shape and signature.op.startswith("aten::") and short_name(signature.op) in _INDICES
+    )
     if points and all(0 not in value.shape for value in tensor_values(signature)):
         yield signature
 
@@ -42,16 +45,15 @@ def _spoil(signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     names = [one.name for one in resolve(signature.op)._schema.arguments]
     given = dict(zip(names, args, strict=False)) | kwargs
     index = given[_INDICES[short_name(signature.op)]]
-    table = given.get("weight", given.get("self"))
+    table: Any = given.get("weight", given.get("self"))
     if isinstance(index, (list, tuple)):
-        place, index = next((n, one) for n, one in enumerate(index) if one is not None)
+        place, index = next((n, one) for n, one in enumerate(index) if one is not None and one.dtype != torch.bool)
         size = table.shape[place]
     else:
         size = table.numel() if short_name(signature.op) == "take" else table.shape[_dim(given) if table.dim() else 0]
-    if index.dtype == torch.bool:
-        return
     worst = index.reshape(-1) if index.is_contiguous() else index
-    write(worst[-1:], torch.full(worst[-1:].shape, size, dtype=index.dtype))
+    last = worst[-1:] if worst.dim() else worst
+    write(last, torch.full(last.shape, size, dtype=index.dtype))
 
 
 def _dim(given: dict[str, Any]) -> int:

@@ -8,16 +8,14 @@ import torch
 
 from day0.analyzers.cases.case import Case, CaseInputs, Unfillable
 from day0.analyzers.cases.copies import copy_to
+from day0.analyzers.cases.errors import MAKE_ERRORS
 from day0.analyzers.cases.refusals._refusal import Refusal, load_refusals
 from day0.analyzers.judging.judgement import Judgement
-from day0.analyzers.judging.reference import RUN_ERRORS
 from day0.reference_ops.signatures import resolve, tensors_in
 from day0.registry.call_guard import RefusedCall
 from day0.registry.dispatch import suspended
 
 __all__ = ["judge_refusal"]
-
-ERRORS: tuple[type[BaseException], ...] = (*RUN_ERRORS, TypeError, ValueError)
 
 
 def judge_refusal(case: Case, inputs: CaseInputs, device: torch.device) -> Judgement | Unfillable:
@@ -29,7 +27,7 @@ def judge_refusal(case: Case, inputs: CaseInputs, device: torch.device) -> Judge
     refusal, operator = load_refusals()[case.refusal], resolve(case.signature.op)
     if refusal.ends_cuda and device.type in ("cuda", "xpu"):
         return Unfillable(reason="this device reports it by an assertion that ends the process")
-    expected = refusal.expected
+    expected: type[BaseException] | None = refusal.expected
     if expected is None:
         with suspended():
             error = _raised(operator, copy_to(inputs, torch.device("cpu")))
@@ -40,7 +38,7 @@ def judge_refusal(case: Case, inputs: CaseInputs, device: torch.device) -> Judge
         return Unfillable(reason="it takes two kinds of devices")
     try:
         placed = _placed(case, refusal, inputs, device)
-    except ERRORS as error:
+    except MAKE_ERRORS as error:
         return Unfillable(reason=f"the device does not hold its arguments: {type(error).__name__}: {error}"[:200])
     got = _raised(operator, placed)
     if isinstance(got, RefusedCall):
@@ -68,7 +66,7 @@ def _raised(operator: Any, inputs: CaseInputs) -> BaseException | None:
             output = operator(*inputs.args, **inputs.kwargs)
             for tensor in tensors_in(output):
                 tensor.cpu()  # devices that run behind the host report here
-    except ERRORS as error:
+    except MAKE_ERRORS as error:
         return error
     return None
 

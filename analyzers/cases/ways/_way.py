@@ -15,31 +15,34 @@ from day0.analyzers.judging.judgement import Judgement
 from day0.records import Signature
 from day0.reference_ops._spec import Operator
 
-__all__ = ["Called", "Way", "load_ways"]
+__all__ = ["More", "Way", "load_ways", "no_more"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Called:
-    """What came of calling an operator in some way."""
+class More:
+    """What came of the calls after the first one."""
 
-    output: Any
-    """What the first call returned; it is judged as that of a plain case."""
     differs: Judgement | None = None
-    """Set where other calls had to give the same bits and did not."""
+    """Set where they had to give the same bits and did not."""
     second: tuple[torch.Tensor, ...] | None = None
     """Results of another way to the same values, on the CPU: judged by the same rule as the first."""
 
 
+def no_more(operator: Any, inputs: CaseInputs, device: torch.device, first: tuple[torch.Tensor, ...]) -> More:
+    """Make no further call."""
+    return More()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Way:
-    """One way of calling."""
+    """One way of calling: a first call, which is judged as it is, and perhaps others with the same values."""
 
     name: str
     why: str
     """Which mistakes show under it."""
     applies: Callable[[Signature, Operator | None], bool]
-    run: Callable[[Any, CaseInputs, CaseInputs], Called]
-    """Takes the operator, the arguments on the device, and the same on the CPU for those calls that need them anew."""
+    again: Callable[[Any, CaseInputs, torch.device, tuple[torch.Tensor, ...]], More] = no_more
+    """Takes the operator, its arguments on the CPU, the device, and what the first call gave there."""
     device_index: int = 0
     """Where the arguments go, on devices that have so many."""
 

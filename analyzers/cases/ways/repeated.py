@@ -9,14 +9,13 @@ import torch
 from day0.analyzers.cases.case import CaseInputs
 from day0.analyzers.cases.copies import copy_to
 from day0.analyzers.cases.kinds import is_repeatable, says_values
-from day0.analyzers.cases.ways._way import Called, Way
+from day0.analyzers.cases.ways._way import More, Way
 from day0.analyzers.judging.exact import differs
 from day0.analyzers.judging.judgement import Judgement
 from day0.analyzers.judging.results import results
 from day0.analyzers.judging.words import first_true, readable, text_at
 from day0.records import Signature
 from day0.reference_ops._spec import Operator
-from day0.reference_ops.signatures import tensors_in
 
 __all__ = ["WAY"]
 
@@ -28,16 +27,15 @@ def _applies(signature: Signature, contract: Operator | None) -> bool:
     return says_values(signature) and is_repeatable(signature)
 
 
-def _run(operator: Any, moved: CaseInputs, inputs: CaseInputs) -> Called:
-    device = next(tensors_in((moved.args, moved.kwargs))).device
-    output = operator(*moved.args, **moved.kwargs)
-    first = _kept(operator, output, moved)
+def _again(operator: Any, inputs: CaseInputs, device: torch.device, first: tuple[torch.Tensor, ...]) -> More:
+    kept = tuple(one.detach().cpu() for one in first)
     for number in range(2, CALLS + 1):
-        again = copy_to(inputs, device)
-        other = _kept(operator, operator(*again.args, **again.kwargs), again)
-        if judgement := _compare(first, other, number):
-            return Called(output=output, differs=judgement)
-    return Called(output=output)
+        moved = copy_to(inputs, device)
+        with torch.no_grad():
+            output = operator(*moved.args, **moved.kwargs)
+        if judgement := _compare(kept, _kept(operator, output, moved), number):
+            return More(differs=judgement)
+    return More()
 
 
 def _kept(operator: Any, output: Any, inputs: CaseInputs) -> tuple[torch.Tensor, ...]:
@@ -67,5 +65,5 @@ WAY = Way(
     name="repeated",
     why="kernels that remember a shape, alternate, or sum in another order each time",
     applies=_applies,
-    run=_run,
+    again=_again,
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from day0.analyzers.cases.kinds import says_values
 from day0.analyzers.cases.ways._way import Way
-from day0.analyzers.cases.ways.plain import WAY as PLAIN
 
 __all__ = ["WAY"]
 
@@ -12,6 +11,5 @@ WAY = Way(
     name="second_device",
     why="kernels that run, or keep their buffers, on the first device whatever they are given",
     applies=lambda signature, contract: says_values(signature),
-    run=PLAIN.run,
     device_index=1,
 )

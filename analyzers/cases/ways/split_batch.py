@@ -9,11 +9,11 @@ import torch
 from day0.analyzers.cases.case import CaseInputs
 from day0.analyzers.cases.copies import copy_to
 from day0.analyzers.cases.kinds import is_aten, is_repeatable, mutated, says_values
-from day0.analyzers.cases.ways._way import Called, Way
+from day0.analyzers.cases.ways._way import More, Way
 from day0.analyzers.judging.kinds import short_name
 from day0.records import ScalarValue, Signature, TensorValue
 from day0.reference_ops._spec import Operator
-from day0.reference_ops.signatures import tensors_in
+from day0.reference_ops.signatures import resolve, tensors_in
 
 __all__ = ["WAY"]
 
@@ -36,9 +36,12 @@ def _applies(signature: Signature, contract: Operator | None) -> bool:
 
 
 def _along_last(signature: Signature, rank: int) -> bool:
-    dims = [one.value for one in signature.args[1:] if isinstance(one, ScalarValue) and one.type == "int"]
-    given = dims[1:2] if short_name(signature.op) == "topk" else dims[:1]
-    return all(int(dim) in (-1, rank - 1) for dim in given)
+    names = [one.name for one in resolve(signature.op)._schema.arguments]
+    given = dict(zip(names, signature.args, strict=False)) | signature.kwargs
+    dim = given.get("dim")
+    if dim is None:  # argmax then works on everything, the others along the last dimension
+        return short_name(signature.op) in ("topk", "sort") and "stable" not in given
+    return isinstance(dim, ScalarValue) and dim.type == "int" and int(dim.value) in (-1, rank - 1)
 
 
 def _batched(signature: Signature) -> TensorValue | None:
@@ -47,20 +50,18 @@ def _batched(signature: Signature) -> TensorValue | None:
     return value if isinstance(value, TensorValue) else None
 
 
-def _run(operator: Any, moved: CaseInputs, inputs: CaseInputs) -> Called:
-    name = operator.name().removeprefix("aten::").partition(".")[0]
+def _again(operator: Any, inputs: CaseInputs, device: torch.device, first: tuple[torch.Tensor, ...]) -> More:
+    name = short_name(operator.name())
     places = (1,) if name == "embedding" else (0, 1) if name in _BOTH else (0,)
-    output = operator(*moved.args, **moved.kwargs)
-    device, size = next(tensors_in(moved.args)).device, inputs.args[places[0]].shape[0]
+    size = inputs.args[places[0]].shape[0]
     parts = []
     for begin, end in ((0, (size + 1) // 2), ((size + 1) // 2, size)):
         args = tuple(one[begin:end] if place in places else one for place, one in enumerate(inputs.args))
         part = copy_to(CaseInputs(args=args, kwargs=inputs.kwargs), device)
-        parts.append([one.detach().cpu() for one in tensors_in(operator(*part.args, **part.kwargs))])
-    whole = list(tensors_in(output))
-    return Called(
-        output=output, second=tuple(_joined(two, one) for two, one in zip(zip(*parts, strict=True), whole, strict=True))
-    )
+        with torch.no_grad():
+            output = operator(*part.args, **part.kwargs)
+        parts.append([one.detach().cpu() for one in tensors_in(output)])
+    return More(second=tuple(_joined(two, one) for two, one in zip(zip(*parts, strict=True), first, strict=True)))
 
 
 def _joined(parts: tuple[torch.Tensor, ...], like: torch.Tensor) -> torch.Tensor:
@@ -75,5 +76,5 @@ WAY = Way(
     name="split_batch",
     why="rows that see each other, and paths that only small or only large batches take",
     applies=_applies,
-    run=_run,
+    again=_again,
 )
