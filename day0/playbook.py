@@ -172,6 +172,8 @@ class Playbook(_Plan):
     model: ModelPlan
     workload: WorkloadPlan = WorkloadPlan()
     trace: Literal["auto", "meta", "fake", "real"] = "auto"
+    capture: bool = False
+    """Keep the values of traced calls, for the check to run on. Needs a trace of mode real."""
     device: str
     register_: RegisterPlan = Field(default=RegisterPlan(), alias="register")
     check: CheckPlan = CheckPlan()

@@ -13,13 +13,13 @@ from safetensors.torch import load
 
 from day0.analyzers.cases.case import Case, CaseInputs, Unfillable
 from day0.analyzers.cases.valid import mismatch
+from day0.analyzers.recording.keeping import INDEX
 from day0.errors import Day0Error
 from day0.reference_ops.signatures import materialise, tensors_in
 
-__all__ = ["FOLDER", "INDEX", "MOST_BYTES", "find_captured", "index_hash", "read_captured"]
+__all__ = ["FOLDER", "MOST_BYTES", "find_captured", "index_hash", "read_captured"]
 
 FOLDER = "captured"
-INDEX = "index.json"
 MOST_BYTES = 64 << 20
 """Of one file: more than a captured call may have, so that a hostile folder does not fill the machine."""
 

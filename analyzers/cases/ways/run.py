@@ -29,8 +29,8 @@ def device_for(case: Case, device: torch.device) -> torch.device | Unfillable:
 
 def device_count(device: torch.device) -> int:
     """Return how many devices of this type there are; one CPU."""
-    module = getattr(torch, device.type, None)
-    return int(module.device_count()) if device.type != "cpu" and hasattr(module, "device_count") else 1
+    count = getattr(getattr(torch, device.type, None), "device_count", None)
+    return int(count()) if count is not None and device.type != "cpu" else 1
 
 
 def judge_way(
