@@ -96,7 +96,7 @@ _OWN_ORDER = frozenset({"sort", "argsort", "msort"})
 
 
 def keeps_order(signature: Signature) -> bool:
-    """Say whether the memory order of the result follows from arguments with gaps or overlap; sorts choose it."""
+    """Say whether the memory order of the result follows from that of the arguments; sorts choose it themselves."""
     return not (is_aten(signature) and short_name(signature.op) in _OWN_ORDER)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from day0.analyzers.cases.case import Case
-from day0.analyzers.cases.forms._form import Form, load_forms
+from day0.analyzers.cases.forms._form import load_forms
 from day0.analyzers.cases.kinds import says_values
 from day0.analyzers.cases.meta import refused_on_meta
 from day0.analyzers.cases.refusals._refusal import load_refusals
@@ -76,12 +76,10 @@ def _derived(signature: Signature, contract: Operator | None, plan: CheckPlan, c
             if known in seen or refused_on_meta(derived):
                 continue
             seen.add(known)
-            yield from _under_regimes(form, f"{form.name}.{suffix}" if suffix else form.name, derived, case)
-
-
-def _under_regimes(form: Form, name: str, derived: Signature, case: partial[Case]) -> Iterator[Case]:
-    for regime in form.regimes:
-        yield case(signature=derived, regime=regime, form=name)
+            name = f"{form.name}.{suffix}" if suffix else form.name
+            for regime in form.regimes:
+                if load_regimes()[regime].applies(derived, contract):
+                    yield case(signature=derived, regime=regime, form=name)
 
 
 def _captured(entry: TraceEntry, plan: CheckPlan, file: str) -> Case:

@@ -10,6 +10,7 @@ from day0.analyzers.cases.forms._form import Form
 from day0.analyzers.cases.forms._values import contiguous, has_shared_memory
 from day0.analyzers.cases.forms._variants import out
 from day0.analyzers.cases.meta import results_on_meta
+from day0.analyzers.judging.kinds import short_name
 from day0.records import Signature, TensorValue
 from day0.reference_ops._spec import Operator
 from day0.reference_ops.signatures import dtype_name
@@ -17,8 +18,12 @@ from day0.reference_ops.signatures import dtype_name
 __all__ = ["FORM"]
 
 
+_CHOICES = frozenset({"argmax", "argmin"})
+"""Which of equal values they name is open, so that a result beside the given one proves nothing."""
+
+
 def _derive(signature: Signature, contract: Operator | None) -> Iterator[tuple[str, Signature]]:
-    op = out(signature, contract)
+    op = out(signature, contract) if short_name(signature.op) not in _CHOICES else ""
     made = results_on_meta(signature) if op and not has_shared_memory(signature) else None
     if made is not None and len(made) == 1:
         packed = _given(made[0], 1)

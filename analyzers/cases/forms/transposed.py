@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from day0.analyzers.cases.forms._form import Form
 from day0.analyzers.cases.forms._values import changed, contiguous, has_shared_memory, is_dense
+from day0.analyzers.cases.kinds import keeps_order
 from day0.records import Signature, TensorValue
 from day0.reference_ops._spec import Operator
 
@@ -13,7 +14,7 @@ __all__ = ["FORM"]
 
 
 def _derive(signature: Signature, contract: Operator | None) -> Iterator[tuple[str, Signature]]:
-    if not has_shared_memory(signature):
+    if not has_shared_memory(signature) and keeps_order(signature):
         yield "", changed(signature, _change)
 
 

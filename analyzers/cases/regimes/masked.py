@@ -53,11 +53,22 @@ def _arrange(signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
                 _close(value, False, True)
             elif name in _MASKS and value.is_floating_point():
                 _close(value, float("-inf"), 0.0)
+    if short_name(signature.op) == "where" and _fill_mask(args):
+        return ""
     if is_aten(signature) and short_name(signature.op) in _SCORES:
         scores = next((one for one in tensors_in(args) if one.is_floating_point() and one.numel() and one.dim()), None)
         if scores is not None:
             _close(scores, float("-inf"), None)
     return ""
+
+
+def _fill_mask(args: tuple[Any, ...]) -> bool:
+    """Let `where` turn flags into numbers to add, as models make masks: 0 where it is open, minus infinity elsewhere."""
+    numbers = [one for one in args[1:] if isinstance(one, torch.Tensor) and one.is_floating_point() and not one.dim()]
+    if len(numbers) == 2:
+        for one, value in zip(numbers, (0.0, float("-inf")), strict=True):
+            one.fill_(value)
+    return len(numbers) == 2
 
 
 def _close(tensor: torch.Tensor, closed: Any, opened: Any) -> None:
