@@ -62,6 +62,8 @@ class Session:
     """`locked`: fail if the lock would change. `frozen`: take it unseen."""
     upgrade: tuple[str, ...] = ()
     """Choose anew for these operators only."""
+    jobs: int = 0
+    """Processes that check cases; 0: as many as fit."""
 
     def plants_in(self, stage: str) -> tuple[str, ...]:
         """Return the faults that are planted in a stage; there they are inputs like any other."""
@@ -144,7 +146,8 @@ class Session:
             case "model":
                 return self.spec.fingerprint
             case "workload":
-                return hash_json([plan.workload.model_dump(mode="json"), plan.trace])
+                captures = ["capture"] if plan.capture else []
+                return hash_json([plan.workload.model_dump(mode="json"), plan.trace, *captures])
             case "versions":
                 return hash_json({key: self.environment[key] for key in ("torch", "transformers")})
             case "device":
@@ -154,7 +157,10 @@ class Session:
             case "choices":
                 return hash_json([plan.register_.model_dump(mode="json", exclude={"load"}), list(self.namespaces)])
             case "cases":
-                return hash_json(plan.check.model_dump(mode="json"))
+                from day0.analyzers.cases.captured import index_hash
+
+                captured = index_hash(self.folder.path)
+                return hash_json([plan.check.model_dump(mode="json"), *([captured] if captured else [])])
             case "gates":
                 return hash_json([plan.canary.model_dump(mode="json"), self.allow_unverified])
         raise KeyError(name)

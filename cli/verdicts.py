@@ -10,8 +10,6 @@ __all__ = ["of_canary", "of_inventory", "of_lock", "of_numerics", "of_trace"]
 
 Verdict = tuple[bool, str, tuple[str, ...]]
 
-GOOD = frozenset({"pass", "fell_back", "skipped", "xfail"})
-
 
 def of_trace(trace: Trace) -> Verdict:
     """A trace that was made has passed."""
@@ -51,7 +49,7 @@ def of_numerics(report: NumericsReport) -> Verdict:
     """Every case has to pass; cases that could not be made are skipped and say why."""
     counts = Counter(case.status for case in report.cases)
     text = ", ".join(f"{count} {status}" for status, count in counts.most_common()) or "no cases"
-    bad = [case for case in report.cases if case.status not in GOOD]
+    bad = [case for case in report.cases if case.failed]
     problems = tuple(
         f"{case.op} {case.shapes} [{case.regime}] {case.implementation}: {case.status}: {case.reason}" for case in bad
     )

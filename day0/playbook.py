@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from datetime import date
+from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 __all__ = [
     "CanaryPlan",
     "CheckPlan",
+    "ExpectedFailure",
     "Gate",
     "ModelPlan",
     "PhasePlan",
@@ -26,6 +28,12 @@ class _Plan(BaseModel):
 def _plain_name(value: str) -> str:
     if not value or value.startswith(".") or "/" in value or "\\" in value or "\0" in value:
         raise ValueError("expected a plain name without slashes")
+    return value
+
+
+def _some_text(value: str) -> str:
+    if not value.strip():
+        raise ValueError("expected a reason")
     return value
 
 
@@ -79,12 +87,58 @@ class RegisterPlan(_Plan):
     """Operators to replace though the device has them, such as `aten::topk`; only kernels and decompositions qualify."""
 
 
+class ExpectedFailure(_Plan):
+    """Cases that are known to fail, and why. What is left out matches everything."""
+
+    op: str
+    """Operator with or without its overload."""
+    shapes: str = ""
+    """As the report shows them: `bfloat16[2, 16] int64[2]`."""
+    signature: str = ""
+    """Id of a signature, as in trace.json."""
+    regime: str = ""
+    status: Literal["fail", "fell_back", "undelegated", "crashed", "hung"]
+    reason: Annotated[str, AfterValidator(_some_text)]
+    until: date | None = None
+    """After this day the failure counts again."""
+
+
+RegimeName = Literal[
+    "ordinary",
+    "wide",
+    "ties",
+    "near_ties",
+    "constant",
+    "zeros",
+    "tiny",
+    "negative",
+    "large",
+    "extreme",
+    "subnormal",
+    "non_finite",
+    "masked",
+    "unread",
+    "impulse",
+    "large_integers",
+]
+"""Files of analyzers/cases/regimes."""
+
+
 class CheckPlan(_Plan):
     """How signatures are turned into cases."""
 
     seed: int = 0
-    regimes: tuple[Literal["ordinary", "wide", "ties"], ...] = ("ordinary", "wide", "ties")
+    regimes: tuple[RegimeName, ...] = get_args(RegimeName)
+    """Which values inputs have; docs/cases.md says what each is for."""
+    derived: bool = True
+    """Also check calls that follow from the traced ones: other layouts and sizes, repeated, in parts, to be refused."""
+    thorough: bool = False
+    """Derive from every traced signature, and not from one of each kind; and try the forms that take long."""
     max_case_mib: int = Field(default=256, ge=1)
+    case_timeout_s: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
+    """Seconds for one call on the device; None: from what it costs (docs/check.md)."""
+    expect: tuple[ExpectedFailure, ...] = ()
+    """Cases that are known to fail. Strict: one that passes, and an entry that matches nothing, are failures too."""
 
 
 class Gate(_Plan):
@@ -118,6 +172,8 @@ class Playbook(_Plan):
     model: ModelPlan
     workload: WorkloadPlan = WorkloadPlan()
     trace: Literal["auto", "meta", "fake", "real"] = "auto"
+    capture: bool = False
+    """Keep the values of traced calls, for the check to run on. Needs a trace of mode real."""
     device: str
     register_: RegisterPlan = Field(default=RegisterPlan(), alias="register")
     check: CheckPlan = CheckPlan()

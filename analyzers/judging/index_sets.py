@@ -29,7 +29,8 @@ def index_sets(
     mine, theirs = _chosen_scores(got, scores), _chosen_scores(expected, scores)
     if not ordered:
         mine, theirs = mine.sort(dim=-1).values, theirs.sort(dim=-1).values
-    distance = torch.where(mine == theirs, 0.0, (mine - theirs).abs())
+    same = (mine == theirs) | (torch.isnan(mine) & torch.isnan(theirs))
+    distance = torch.where(same, 0.0, (mine - theirs).abs().nan_to_num(nan=float("inf")))
     worst = float(distance.max()) if distance.numel() else 0.0
     if not worst <= margin:
         index = index_of(int(distance.argmax()), distance.shape)
