@@ -65,7 +65,7 @@ def _run_and_judge(
             output = operator(*moved.args, **moved.kwargs)
         got = tuple(results(operator, output, moved))
         with suspended():  # the judge must not compute with what it judges
-            judgement = compare_results(result.case.signature, inputs, got, reference, contract, device)
+            judgement = compare_results(result.case.signature, inputs, got, reference, contract, device, moved=moved)
             if judgement.passed:
                 judgement = side_effects(operator, inputs, storages) or judgement
     except WrongResult as error:
