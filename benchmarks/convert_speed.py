@@ -134,8 +134,9 @@ def file_to_file(folder: Path, experts: int, repeat: int) -> None:
         convert(make_plan(open_folder(source), plan_of[to]), target, pick_tier(tier))
 
     def theirs() -> None:
+        # Without a device it would take every accelerator that it finds.
         convert_checkpoint(
-            str(source), str(folder / "theirs"), CompressedTensorsDequantizer(str(source)), max_workers=1
+            str(source), str(folder / "theirs"), CompressedTensorsDequantizer(str(source)), max_workers=1, device="cpu"
         )
 
     actions: dict[str, Callable[[], Any]] = {"compressed-tensors bf16": theirs}
