@@ -94,7 +94,7 @@ def in_memory(experts: int, repeat: int) -> None:
     actions: dict[str, Callable[[], Any]] = {
         "transformers bf16": lambda: _convert_moe_packed_tensors(blocks, scales, dtype=torch.bfloat16)
     }
-    for tier in load_tiers().values():
+    for tier in (one for one in load_tiers().values() if "cpu" in (one.devices or ("cpu",))):
         for name, (table, rows) in tables.items():
             if not tier.missing():
                 out = torch.zeros(codes.shape, dtype=table.pairs.dtype)

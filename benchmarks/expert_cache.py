@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--routing", type=Path, default=None, help="of `day0 convert record-routing`; else the toy's")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--layout", choices=LAYOUTS, default="bf16", help="bf16: no CPU multiplies FP8")
+    parser.add_argument("--tier", default="auto")
     parser.add_argument("--policy", choices=POLICIES, default=LRU)
     parser.add_argument("--share", type=float, default=0.6, help="slots as a share of all experts")
     parser.add_argument("--width", type=int, default=1024)
@@ -109,7 +110,7 @@ class Bench:
             scratch=self.scratch,
             policy=self.options.policy,
         )
-        decode = pick_tier("auto" if self.device.type == "cpu" else "eager").decode
+        decode = pick_tier(self.options.tier, self.device.type).decode
         workspace = Fp8Workspace(
             self.matrices, plan.slots + plan.scratch, decode=decode, layout=self.options.layout, device=self.device
         )

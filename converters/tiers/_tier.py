@@ -33,3 +33,5 @@ class Tier:
     missing: Callable[[], str]
     """Why it cannot be used here; empty where it can."""
     decode: Decode
+    devices: tuple[str, ...] = ()
+    """Types of the devices whose tensors it takes; empty for all."""

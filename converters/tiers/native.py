@@ -64,4 +64,4 @@ def _missing() -> str:
     return "" if _compiler() else "there is no C compiler on this machine"
 
 
-TIER = Tier(name="native", summary="tables in C, built on first use", missing=_missing, decode=decode)
+TIER = Tier(name="native", summary="tables in C, built on first use", missing=_missing, decode=decode, devices=("cpu",))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from day0.converters.tables import BF16, E4M3, E4M3FNUZ, FP16, FP32, Table, fp8_table, wide_table
-from day0.converters.tiers import compiled, eager, native
+from day0.converters.tiers import compiled, eager, native, triton
 from day0.converters.tiers.load import load_tiers, pick_tier
 from day0.errors import Day0Error
 
@@ -43,6 +43,28 @@ def test_every_row_and_byte(name: str, tier: object) -> None:
         pytest.skip(native.TIER.missing())
     tier.decode(codes, rows, table, out)  # type: ignore[attr-defined]
     assert torch.equal(out, by_index(codes, rows, table))
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("shift", [0, 1], ids=["words", "bytes"])
+def test_every_row_and_byte_on_a_gpu(name: str, shift: int) -> None:
+    """By both kernels: codes that begin at an odd byte cannot be read as words."""
+    if triton.TIER.missing():
+        pytest.skip(triton.TIER.missing())
+    table = TABLES[name]
+    codes, rows = everything(table)
+    there = torch.empty(codes.numel() + shift, dtype=torch.uint8, device="cuda")[shift:].view(codes.shape)
+    there.copy_(codes)
+    out = torch.zeros(codes.shape, dtype=table.pairs.dtype, device="cuda")
+    triton.decode(there, rows.cuda(), table, out)
+    assert torch.equal(out.cpu(), by_index(codes, rows, table))
+
+
+def test_a_tier_of_another_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Day0Error, match="does not work on cuda"):
+        pick_tier("native", "cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert pick_tier("auto", "cuda").name == "eager"
 
 
 def test_more_groups_than_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +126,7 @@ def test_unknown_and_missing_tiers(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Day0Error, match="no C compiler"):
         pick_tier("native")
     assert pick_tier("auto").name == "eager"
-    assert set(load_tiers()) == {"eager", "compiled", "native"}
+    assert set(load_tiers()) == {"eager", "compiled", "native", "triton"}
 
 
 def test_a_compiler_that_fails_leaves_the_eager_tier(monkeypatch: pytest.MonkeyPatch) -> None:
