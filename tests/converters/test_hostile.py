@@ -72,7 +72,7 @@ def test_a_pipe_is_not_opened(kit: Any, tmp_path: Path) -> None:
         source = kit.write(tmp_path / f"s{name}", kit.gpt_oss())
         (tmp_path / name).mkdir()
         os.mkfifo(tmp_path / name / name)
-        with pytest.raises(Day0Error, match="pipe or a device|it is no file"):
+        with pytest.raises(Day0Error, match=r"pipe or a device|it is no file"):
             kit.run(source, tmp_path / name, "bf16")
 
 
@@ -223,7 +223,7 @@ def test_a_source_of_the_same_size_that_was_written_since(
 ) -> None:
     """Its headers are the same, its values are not: what was made of it is made again, and nothing else."""
     source = stopped(kit, tmp_path, monkeypatch)
-    path = sorted(source.glob("*.safetensors"))[0]
+    path = min(source.glob("*.safetensors"))
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
@@ -237,7 +237,7 @@ def test_a_source_of_the_same_size_that_was_written_since(
     monkeypatch.setattr(module, "write_shard", watched)
     report = kit.run(source, tmp_path / "t", "bf16")
     plan = make_plan(open_folder(source), ConversionParameters(to="bf16"))
-    assert verify(plan, tmp_path / "t", report).wrong == () and 1 <= len(seen) <= 2
+    assert verify(plan, tmp_path / "t", report).wrong == () and seen == [path.name]
 
 
 def test_a_source_that_is_written_meanwhile(kit: Any, tmp_path: Path) -> None:
@@ -264,9 +264,7 @@ def test_a_journal_that_was_written_by_hand(
         document = json.loads(line)
         for one in document["verdicts"]:
             old = document["verdicts"][one]
-            document["verdicts"][one] = {**old, **verdict} if verdict else verdict
-            if not isinstance(verdict, dict):
-                document["verdicts"][one] = verdict
+            document["verdicts"][one] = {**old, **verdict} if isinstance(verdict, dict) and verdict else verdict
         lines[number] = json.dumps(document)
     path.write_text("\n".join([first, *lines, ""]))
     report = kit.run(source, tmp_path / "t", "bf16")
