@@ -94,9 +94,9 @@ def in_memory(experts: int, repeat: int) -> None:
     actions: dict[str, Callable[[], Any]] = {
         "transformers bf16": lambda: _convert_moe_packed_tensors(blocks, scales, dtype=torch.bfloat16)
     }
-    for tier in (one for one in load_tiers().values() if "cpu" in (one.devices or ("cpu",))):
+    for tier in load_tiers().values():
         for name, (table, rows) in tables.items():
-            if not tier.missing():
+            if not tier.missing("cpu"):
                 out = torch.zeros(codes.shape, dtype=table.pairs.dtype)
                 actions[f"{tier.name} {name}"] = lambda d=tier.decode, r=rows, t=table, o=out: d(codes, r, t, o)
     found = interleaved(actions, repeat)
@@ -141,7 +141,7 @@ def file_to_file(folder: Path, experts: int, repeat: int) -> None:
 
     actions: dict[str, Callable[[], Any]] = {"compressed-tensors bf16": theirs}
     for tier in ("eager", "native"):
-        if not load_tiers()[tier].missing():
+        if not load_tiers()[tier].missing("cpu"):
             actions |= {f"{tier} {to}": lambda t=to, k=tier: ours(t, k) for to in plan_of}
     found = interleaved(actions, repeat, before=lambda: clear(folder))
     size = sum(one.stat().st_size for one in source.glob("*.safetensors"))

@@ -27,17 +27,15 @@ def pick_tier(name: str, device: str = "cpu") -> Tier:
     if name not in tiers:
         names = (AUTO, *tiers)
         raise Day0Error(f"--tier {name}", "there is no such tier", hint=near_names(name, names) or ", ".join(names))
-    if missing := tiers[name].missing():
+    if missing := tiers[name].missing(device):
         raise Day0Error(f"--tier {name}", missing, hint="use --tier eager")
-    if tiers[name].devices and device not in tiers[name].devices:
-        raise Day0Error(f"--tier {name}", f"it does not work on {device}", hint="use --tier eager")
     return tiers[name]
 
 
 def _fastest(device: str) -> Tier:
-    if device == "cpu" and not native.TIER.missing() and _builds():
+    if not native.TIER.missing(device) and _builds():
         return native.TIER
-    return triton.TIER if device in triton.TIER.devices and not triton.TIER.missing() else eager.TIER
+    return eager.TIER if triton.TIER.missing(device) else triton.TIER
 
 
 def _builds() -> bool:

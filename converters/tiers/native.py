@@ -58,10 +58,12 @@ def _compiler() -> str | None:
     return next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
 
 
-def _missing() -> str:
+def _missing(device: str) -> str:
+    if device != "cpu":
+        return f"it computes on the CPU, and the weights lie on {device}"
     if not SOURCE.exists():
         return "native.c is not installed"
     return "" if _compiler() else "there is no C compiler on this machine"
 
 
-TIER = Tier(name="native", summary="tables in C, built on first use", missing=_missing, decode=decode, devices=("cpu",))
+TIER = Tier(name="native", summary="tables in C, built on first use", missing=_missing, decode=decode)

@@ -163,7 +163,9 @@ def _kernels() -> dict[str, Any]:
     return {"permute one": permute_one, "permute two": permute_two, "gather": gather}
 
 
-def _missing() -> str:
+def _missing(device: str) -> str:
+    if device != "cuda":
+        return f"it is for GPUs, and the weights lie on {device}"
     if util.find_spec("triton") is None:
         return "triton is not installed"
     return "" if torch.cuda.is_available() else "there is no GPU"
@@ -174,5 +176,4 @@ TIER = Tier(
     summary="tables in registers of a GPU, built on first use",
     missing=_missing,
     decode=decode,
-    devices=("cuda",),
 )
