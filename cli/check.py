@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 from day0.analyzers.cases.case import Case
@@ -23,7 +23,6 @@ from day0.codec import body_hash
 from day0.errors import Day0Error
 from day0.hashing import hash_file, hash_json
 from day0.records import CaseResult, Lock, NumericsReport, Trace
-from day0.reference_ops.load import load_operators
 
 __all__ = ["make_numerics"]
 
@@ -43,7 +42,6 @@ def make_numerics(session: Session) -> NumericsReport:
         cases={case.key: case for case in cases},
         limits=Limits(case_timeout_s=setting.plan.case_timeout_s, max_bytes=setting.plan.max_case_mib << 20),
     )
-    load_operators()  # once, before there are workers
     start, folder = starter(loaded, setting), session.folder.file(".check")
     workers = _jobs(session, loaded)
     with _journal(session, _key(session, trace, lock)) as kept, Pool(start, folder, loaded.limits, workers) as pool:
@@ -86,7 +84,7 @@ def _jobs(session: Session, loaded: Loaded) -> int:
     return min(cores, MOST_JOBS) if loaded.device.type in ("cpu", "sim") else 1
 
 
-def _today() -> object:
+def _today() -> date:
     return datetime.now(UTC).date()
 
 
@@ -94,9 +92,7 @@ def _key(session: Session, trace: Trace, lock: Lock) -> str:
     """Hash what a case's result depends on. What is expected of it is no part of that."""
     plan = session.plan.check.model_dump(mode="json", exclude={"expect"})
     # Cases that passed on a device without a fault say nothing about one with it, and the other way round.
-    return hash_json(
-        [body_hash(trace), body_hash(lock), session.hash_of("device"), plan, *session.plants_in("check")]
-    )
+    return hash_json([body_hash(trace), body_hash(lock), session.hash_of("device"), plan, *session.plants_in("check")])
 
 
 @contextmanager

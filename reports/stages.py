@@ -16,7 +16,6 @@ from day0.reports.words import word
 __all__ = ["judge_stages", "uncovered"]
 
 
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Found:
     status: StageStatus

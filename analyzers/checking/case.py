@@ -224,7 +224,9 @@ def _out_of_memory(call: _Call, outcome: Outcome, error: BaseException) -> CaseR
     needed, total = call.size + outputs, _device_bytes(call.bench.device)
     if total is not None and needed > total:
         return outcome.skipped(f"its tensors take {needed >> 20:,} MiB, and the device has {total >> 20:,} MiB")
-    return outcome.crashed(f"out of memory, though its tensors take only {needed / 2**20:,.1f} MiB: {first_line(error)}")
+    return outcome.crashed(
+        f"out of memory, though its tensors take only {needed / 2**20:,.1f} MiB: {first_line(error)}"
+    )
 
 
 def _device_bytes(device: torch.device) -> int | None:

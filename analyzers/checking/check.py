@@ -29,9 +29,7 @@ class Kept:
     keep: Callable[[CaseResult], None]
 
 
-def run_cases(
-    pool: Pool, cases: Sequence[Case], lock: Lock, kept: Kept, progress: Progress
-) -> tuple[CaseResult, ...]:
+def run_cases(pool: Pool, cases: Sequence[Case], lock: Lock, kept: Kept, progress: Progress) -> tuple[CaseResult, ...]:
     """Return one result for each case, in their order, whatever the order in which workers answer."""
     found = dict(kept.done)
     owners = {name: str(entry.identity) for entry in lock.entries for name in entry.signatures}

@@ -125,9 +125,7 @@ def write(folder: Path, case: Case, result: CaseResult, loaded: Loaded, extra: d
         "schema": SCHEMA,
         "made_by": f"day0 {__version__}",
         "torch": torch.__version__,
-        "case": {
-            one.name: getattr(case, one.name) for one in dataclasses.fields(case) if one.name != "signature"
-        },
+        "case": {one.name: getattr(case, one.name) for one in dataclasses.fields(case) if one.name != "signature"},
         "signature": case.signature.model_dump(mode="json"),
         "result": json.loads(result.model_dump_json()),
         "lock": _only(loaded.lock, case).model_dump(mode="json"),
@@ -162,7 +160,7 @@ def _storages(inputs: CaseInputs) -> dict[int, torch.Tensor]:
     for tensor in tensors_in((inputs.args, inputs.kwargs)):
         storage = tensor.untyped_storage()
         if storage._cdata not in found:
-            row = torch.empty(0, dtype=torch.uint8).set_(storage)  # type: ignore[call-overload]  # the stub knows typed ones
+            row = torch.empty(0, dtype=torch.uint8).set_(storage)
             found[storage._cdata] = row.clone()
     return found
 
@@ -253,7 +251,7 @@ def _value(node: _Node, storages: list[torch.UntypedStorage]) -> Any:
         if 0 not in node.shape:
             raise ValueError(f"a tensor of {list(node.shape)} reaches beyond its {storage.nbytes()} bytes")
     made = torch.empty(0, dtype=dtype)
-    return made.set_(storage, node.offset, node.shape, node.stride)  # type: ignore[call-overload]  # as above
+    return made.set_(storage, node.offset, node.shape, node.stride)
 
 
 def with_present_sources(about: Reproducer, files: tuple[Path, ...]) -> tuple[Setting, tuple[str, ...]]:

@@ -94,7 +94,9 @@ def _torch_facts() -> tuple[_Fact, ...]:
             write=torch.set_float32_matmul_precision,
         ),
         _Fact(name="deterministic algorithms", read=_deterministic, write=lambda old: _set_deterministic(*old)),
-        _Fact(name="subnormals", read=lambda: _TINY * 1.0 != 0.0, write=lambda kept: torch.set_flush_denormal(not kept)),
+        _Fact(
+            name="subnormals", read=lambda: _TINY * 1.0 != 0.0, write=lambda kept: torch.set_flush_denormal(not kept)
+        ),
         _Fact(
             name="dispatch modes",
             read=torch._C._len_torch_dispatch_stack,
@@ -112,7 +114,7 @@ def _deterministic() -> tuple[bool, bool]:
     return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
 
 
-def _set_deterministic(enabled: bool, warn_only: bool) -> None:  # noqa: FBT001 - what was read, as it was read
+def _set_deterministic(enabled: bool, warn_only: bool) -> None:
     torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
 
 
@@ -146,7 +148,7 @@ def _random_facts(device: str) -> tuple[_Fact, ...]:
         _Fact(name="random numbers of the CPU", read=torch.get_rng_state, write=torch.set_rng_state, drawn=True),
         _Fact(name="random numbers of Python", read=random.getstate, write=random.setstate, drawn=True),
     ]
-    module = getattr(torch, device, None)
+    module: Any = getattr(torch, device, None)
     if device != "cpu" and hasattr(module, "get_rng_state"):
         facts.append(
             _Fact(
@@ -204,4 +206,3 @@ def _set_handlers(handlers: tuple[Any, ...]) -> None:
     for number, handler in zip(_SIGNALS, handlers, strict=True):
         if handler is not None and signal.getsignal(number) is not handler:
             signal.signal(number, handler)
-

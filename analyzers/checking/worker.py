@@ -25,7 +25,7 @@ from day0.analyzers.checking.board import Board, Phase
 from day0.analyzers.checking.case import Bench, judge_case
 from day0.analyzers.checking.leftovers import Leftovers
 from day0.analyzers.checking.outcome import Outcome, first_line
-from day0.analyzers.checking.setting import Loaded, Setting, load
+from day0.analyzers.checking.setting import Loaded, Setting, load, warm
 from day0.analyzers.checking.watch import watched
 from day0.devices.sim.planting import PLANTED, Planting
 from day0.errors import USER_ERRORS, Day0Error
@@ -49,6 +49,7 @@ def serve_spawned(connection: Connection, text: str, place: Place) -> None:
     _settle(place)
     try:
         loaded = load(Setting.model_validate_json(text))
+        warm()
     except Day0Error as error:
         _refuse(connection, error)
         return
@@ -76,8 +77,8 @@ def _settle(place: Place) -> None:
     os.dup2(file, 1)
     os.dup2(file, 2)
     # Streams of its own: those of the parent may belong to somebody who caught them.
-    sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115, PTH123 - for good
-    sys.stderr = open(2, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115, PTH123 - for good
+    sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115 - for good
+    sys.stderr = open(2, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115 - for good
     faulthandler.enable(file=file, all_threads=False)
     # A copy of a process cannot use its pool of threads; and on one thread sums come in one order.
     torch.set_num_threads(1)
@@ -96,9 +97,7 @@ def _serve(connection: Connection, loaded: Loaded, place: Place) -> None:
             _refuse(connection, error)
             return
         teller = _Teller(Path(place.board))
-        bench = Bench(
-            device=loaded.device, active=active, lock=loaded.lock, limits=loaded.limits, teller=teller
-        )
+        bench = Bench(device=loaded.device, active=active, lock=loaded.lock, limits=loaded.limits, teller=teller)
         worker = _Worker(bench=bench, loaded=loaded, leftovers=Leftovers(log=Path(place.log)))
         connection.send_bytes(json.dumps({"notes": active.notes}).encode())
         with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
@@ -135,7 +134,9 @@ class _Worker:
         if "write" in question:
             case = self.loaded.cases[question["write"]]
             result = CaseResult.model_validate_json(question["result"])
-            return {"left_out": reproducer.write(Path(question["folder"]), case, result, self.loaded, question["extra"])}
+            return {
+                "left_out": reproducer.write(Path(question["folder"]), case, result, self.loaded, question["extra"])
+            }
         return self._judge(lambda: reproducer.judge(Path(question["reproducer"]), self.bench))
 
     def _case(self, key: str) -> dict[str, Any]:
@@ -146,7 +147,7 @@ class _Worker:
         plantings = _fresh_plantings()
         try:
             result = run()
-        except BaseException as error:  # noqa: BLE001 - what passes the guards is a fault of the case, not of the run
+        except BaseException as error:
             if outcome is None:
                 raise
             result = outcome.crashed(first_line(error))
