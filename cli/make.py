@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,27 +10,23 @@ import torch
 
 from day0.analyzers.canary.context import CanaryContext
 from day0.analyzers.canary.run import run_stages
-from day0.analyzers.cases.plan import plan_cases
-from day0.analyzers.checking.case import check_case
 from day0.analyzers.inventory import take_inventory
 from day0.analyzers.parallel import trace_one_rank
 from day0.analyzers.trace import trace_model
 from day0.analyzers.traced_inputs.document import read_inputs
 from day0.analyzers.traced_inputs.importing import import_trace
-from day0.cli.rundir import write_atomically
 from day0.cli.session import Session
 from day0.codec import body_hash
 from day0.errors import Day0Error
-from day0.hashing import hash_json
 from day0.models.inputs import inputs_path, no_model
 from day0.models.workload import plan_phases
-from day0.records import CanaryReport, CaseResult, Inventory, Lock, NumericsReport, Trace
+from day0.records import CanaryReport, Inventory, Lock, NumericsReport, Trace
 from day0.registry import lock as locking
 from day0.registry.dispatch import ActiveLock, activate
 from day0.registry.evidence import unverified, verify
 from day0.registry.receipts import entries_to_run
 
-__all__ = ["make_canary", "make_inventory", "make_lock", "make_numerics", "make_trace", "record_evidence"]
+__all__ = ["make_canary", "make_inventory", "make_lock", "make_trace", "record_evidence"]
 
 
 def make_trace(session: Session) -> Trace:
@@ -79,31 +74,6 @@ def make_lock(session: Session, inventory: Inventory | None = None) -> Lock:
     return locking.upgrade(session.folder.need(Lock).record, made, session.upgrade)
 
 
-def make_numerics(session: Session) -> NumericsReport:
-    """Stage 4. Finished cases are kept in `numerics.cases.jsonl`, so a killed run goes on where it was."""
-    trace, lock = session.folder.need(Trace).record, session.folder.need(Lock).record
-    plan, device = session.plan.check, session.device
-    cases = list(plan_cases(trace, plan))
-    inputs = [body_hash(trace), body_hash(lock), session.hash_of("device"), session.hash_of("cases")]
-    # Cases that passed on a device without a fault say nothing about one with it, and the other way round.
-    key = hash_json([*inputs, *session.plants_in("check")])
-    results: list[CaseResult] = []
-    with (
-        _threads_for(trace),
-        _journal(session, key) as (done, keep),
-        activate(lock, device, session.implementations) as active,
-    ):
-        _tell(session, active)
-        for number, case in enumerate(cases):
-            session.talk.progress(f"checking {case.signature.op}", number, len(cases))
-            result = done.get(case.key)
-            if result is None:
-                result = check_case(case, device, active, lock, max_bytes=plan.max_case_mib << 20)
-                keep(result)
-            results.append(result)
-    return NumericsReport(device=session.profile.name, lock=body_hash(lock), seed=plan.seed, cases=tuple(results))
-
-
 SMALL_MODEL_BYTES = 64 << 20
 
 
@@ -121,38 +91,6 @@ def _threads_for(trace: Trace) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-@contextmanager
-def _journal(session: Session, key: str) -> Iterator[tuple[dict[str, CaseResult], Callable[[CaseResult], None]]]:
-    path = session.folder.file("numerics.cases.jsonl")
-    done = _finished(session, key)
-    text = "".join([json.dumps({"key": key}) + "\n", *(one.model_dump_json() + "\n" for one in done.values())])
-    write_atomically(path, text)
-    with path.open("a", encoding="utf-8") as file:
-
-        def keep(result: CaseResult) -> None:
-            file.write(result.model_dump_json() + "\n")
-            file.flush()
-
-        yield done, keep
-
-
-def _finished(session: Session, key: str) -> dict[str, CaseResult]:
-    """Read the cases of an earlier run with the same inputs; a last line that is cut off is dropped."""
-    lines = (session.folder.read_text("numerics.cases.jsonl") or "").splitlines()
-    if session.force or not lines or lines[0] != json.dumps({"key": key}):
-        return {}
-    done: dict[str, CaseResult] = {}
-    for line in lines[1:]:
-        try:
-            result = CaseResult.model_validate_json(line)
-        except ValueError:
-            break
-        # A case that failed is run again with the rest: its cause may lie outside of what is hashed.
-        if result.status in ("pass", "fell_back"):
-            done[result.case] = result
-    return done
 
 
 def make_canary(session: Session) -> CanaryReport:
@@ -201,7 +139,7 @@ def _refuse_unverified(session: Session, lock: Lock, numerics: NumericsReport) -
     where = str(session.folder.path)
     if numerics.lock != body_hash(lock):
         raise Day0Error(where, "numerics.json was made from another lock", hint=f"run `day0 check --run {where}`")
-    bad = [case for case in numerics.cases if case.status not in ("pass", "fell_back", "skipped", "xfail")]
+    bad = [case for case in numerics.cases if case.failed]
     # What the canary plants, the check may have been free of: faults that only a whole model shows are its own to find.
     measured = {key: value for key, value in session.measured_with("check").items() if key != "planted"}
     unproven = unverified(lock, session.profile.name, measured, report=body_hash(numerics)) if not bad else ()

@@ -14,7 +14,7 @@ from day0 import playbooks
 from day0.errors import Day0Error, near_names
 from day0.playbook import ModelPlan, PhasePlan, Playbook, RegisterPlan, WorkloadPlan
 
-__all__ = ["override_plan", "parse_phase", "parse_set", "playbook_path", "trace_plan"]
+__all__ = ["override_check", "override_plan", "parse_phase", "parse_set", "playbook_path", "trace_plan"]
 
 
 def trace_plan(
@@ -81,6 +81,18 @@ def _model_plan(
         key = str(fault["loc"][1]) if len(fault["loc"]) > 1 else ""
         what = f"{values.get(key)!r} is no number, text, list or mapping"
         raise Day0Error(f"--set {key}", what, hint="put text in quotes") from None
+
+
+def override_check(plan: Playbook, *, case_timeout: float | None, expect: Path | None) -> Playbook:
+    """Return the plan with what flags say of the check. The entries of a list of known failures become part of it."""
+    changes: dict[str, Any] = {}
+    if case_timeout is not None:
+        changes["case_timeout_s"] = case_timeout
+    if expect is not None:
+        from day0.analyzers.checking.expect import read_expected
+
+        changes["expect"] = read_expected(expect)
+    return plan.model_copy(update={"check": plan.check.model_copy(update=changes)}) if changes else plan
 
 
 _EXPONENT = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?[eE][+-]?[0-9]{1,4}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -62,6 +63,8 @@ class Session:
     """`locked`: fail if the lock would change. `frozen`: take it unseen."""
     upgrade: tuple[str, ...] = ()
     """Choose anew for these operators only."""
+    jobs: int = 0
+    """Processes that check cases; 0: as many as fit."""
 
     def plants_in(self, stage: str) -> tuple[str, ...]:
         """Return the faults that are planted in a stage; there they are inputs like any other."""
@@ -154,7 +157,8 @@ class Session:
             case "choices":
                 return hash_json([plan.register_.model_dump(mode="json", exclude={"load"}), list(self.namespaces)])
             case "cases":
-                return hash_json(plan.check.model_dump(mode="json"))
+                over = [one.until is not None and one.until < datetime.now(UTC).date() for one in plan.check.expect]
+                return hash_json([plan.check.model_dump(mode="json"), *over])
             case "gates":
                 return hash_json([plan.canary.model_dump(mode="json"), self.allow_unverified])
         raise KeyError(name)

@@ -66,7 +66,7 @@ STAGES: tuple[Stage, ...] = (
         record=NumericsReport,
         reads=(Trace, Lock),
         depends=("device", "cases", "versions"),
-        make="day0.cli.make:make_numerics",
+        make="day0.cli.check:make_numerics",
         verdict="day0.cli.verdicts:of_numerics",
         after="day0.cli.make:record_evidence",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
@@ -9,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, mo
 __all__ = [
     "CanaryPlan",
     "CheckPlan",
+    "ExpectedFailure",
     "Gate",
     "ModelPlan",
     "PhasePlan",
@@ -26,6 +28,12 @@ class _Plan(BaseModel):
 def _plain_name(value: str) -> str:
     if not value or value.startswith(".") or "/" in value or "\\" in value or "\0" in value:
         raise ValueError("expected a plain name without slashes")
+    return value
+
+
+def _some_text(value: str) -> str:
+    if not value.strip():
+        raise ValueError("expected a reason")
     return value
 
 
@@ -79,12 +87,32 @@ class RegisterPlan(_Plan):
     """Operators to replace though the device has them, such as `aten::topk`; only kernels and decompositions qualify."""
 
 
+class ExpectedFailure(_Plan):
+    """Cases that are known to fail, and why. What is left out matches everything."""
+
+    op: str
+    """Operator with or without its overload."""
+    shapes: str = ""
+    """As the report shows them: `bfloat16[2, 16] int64[2]`."""
+    signature: str = ""
+    """Id of a signature, as in trace.json."""
+    regime: str = ""
+    status: Literal["fail", "fell_back", "undelegated", "crashed", "hung"]
+    reason: Annotated[str, AfterValidator(_some_text)]
+    until: date | None = None
+    """After this day the failure counts again."""
+
+
 class CheckPlan(_Plan):
     """How signatures are turned into cases."""
 
     seed: int = 0
     regimes: tuple[Literal["ordinary", "wide", "ties"], ...] = ("ordinary", "wide", "ties")
     max_case_mib: int = Field(default=256, ge=1)
+    case_timeout_s: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
+    """Seconds for one call on the device; None: from what it costs (docs/check.md)."""
+    expect: tuple[ExpectedFailure, ...] = ()
+    """Cases that are known to fail. Strict: one that passes, and an entry that matches nothing, are failures too."""
 
 
 class Gate(_Plan):

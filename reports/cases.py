@@ -8,7 +8,6 @@ from collections import Counter
 from day0.records import CaseResult, StageResult
 from day0.reports.bundle import Bundle
 from day0.reports.findings import Weights
-from day0.reports.stages import GOOD
 from day0.reports.summary import Case, GateLine, Skipped, Step
 
 __all__ = ["canary_steps", "check_counts", "failed_cases", "nearest_cases", "skipped_cases", "worst_text"]
@@ -16,7 +15,7 @@ __all__ = ["canary_steps", "check_counts", "failed_cases", "nearest_cases", "ski
 NEAREST = 10
 """How many passing cases are shown with their distance to the limit."""
 
-_WORST_STATUS = ("crashed", "hung", "fail", "undelegated", "xpass")
+_WORST_STATUS = ("crashed", "hung", "fail", "fell_back", "undelegated", "xpass")
 
 
 def check_counts(bundle: Bundle) -> dict[str, int]:
@@ -26,7 +25,7 @@ def check_counts(bundle: Bundle) -> dict[str, int]:
 
 def failed_cases(bundle: Bundle, weights: Weights) -> tuple[Case, ...]:
     """Return the cases that fail the stage: crashes first, then by how far they are beyond their limit."""
-    bad = [case for case in bundle.numerics.cases if case.status not in GOOD] if bundle.numerics else []
+    bad = [case for case in bundle.numerics.cases if case.failed] if bundle.numerics else []
     bad.sort(key=lambda case: (_WORST_STATUS.index(case.status), -_excess(case), case.op, case.case))
     return tuple(_case(case, weights) for case in bad)
 

@@ -13,10 +13,7 @@ from day0.reports.figures import counted, joined
 from day0.reports.summary import Stage, StageStatus
 from day0.reports.words import word
 
-__all__ = ["GOOD", "judge_stages", "uncovered"]
-
-GOOD = frozenset({"pass", "fell_back", "skipped", "xfail"})
-"""Statuses of a case that do not fail the check stage; the same as the command line's."""
+__all__ = ["judge_stages", "uncovered"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,7 +142,7 @@ def _check(bundle: Bundle) -> _Found:
     bad = tuple(
         f"{case.op} {case.shapes} ({case.regime}): {word(case.status)}: {case.reason}"
         for case in numerics.cases
-        if case.status not in GOOD
+        if case.failed
     )
     if not bad and not counts.keys() - {"skipped"}:
         bad = ("no case could be judged",)

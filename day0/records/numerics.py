@@ -6,10 +6,13 @@ from typing import Literal
 
 from day0.records._base import Record
 
-__all__ = ["CaseResult", "CaseStatus", "NumericsReport"]
+__all__ = ["GOOD_STATUSES", "CaseResult", "CaseStatus", "NumericsReport"]
 
 
 CaseStatus = Literal["pass", "fail", "fell_back", "undelegated", "crashed", "hung", "skipped", "xfail", "xpass"]
+
+GOOD_STATUSES: frozenset[CaseStatus] = frozenset({"pass", "fell_back", "skipped", "xfail"})
+"""Statuses that do not fail the stage, but for a fallback that nobody declared."""
 
 
 class CaseResult(Record):
@@ -36,11 +39,22 @@ class CaseResult(Record):
     """The same error of the same-dtype reference on the CPU: what the dtype itself costs."""
     limit: float | None = None
     """The largest error that would have passed."""
+    needed: float | None = None
+    """The smallest tolerance, in units of the operator's own, with which it would have passed."""
     worst_index: tuple[int, ...] | None = None
     worst_got: str = ""
     worst_expected: str = ""
+    notes: tuple[str, ...] = ()
+    """What was seen beside the verdict: output that the kernel printed, processes it left behind, values left out."""
+    seconds: float | None = None
+    """Wall time of the case. Kept while a check runs, left out of the report: that is equal for equal inputs."""
     reproducer: str = ""
     """Path below the run folder, for a failed case."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it fails the stage. A kernel that went to the CPU in silence does; a declared fallback does not."""
+        return self.status not in GOOD_STATUSES or (self.status == "fell_back" and self.rule == "ran")
 
 
 class NumericsReport(Record):
