@@ -96,6 +96,10 @@ def trace(
         list[str] | None,
         typer.Option(help="Show the shapes of this operator or function with their counts.", metavar="NAME"),
     ] = None,
+    capture: Annotated[
+        bool,
+        typer.Option("--capture", help="Keep the values of the traced calls, for `day0 check`; traces in mode real."),
+    ] = False,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -126,6 +130,7 @@ def trace(
         world_size=world_size,
         level=level,
         shapes=shapes or [],
+        capture=capture,
         force=force,
         json=json,
     )
@@ -213,6 +218,9 @@ def check(
     locked: Locked = False,
     frozen: Frozen = False,
     plant: Plant = None,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="Derive cases from every traced call, and try the forms that take long.")
+    ] = False,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -232,6 +240,7 @@ def check(
         locked=locked,
         frozen=frozen,
         plant=plant or [],
+        thorough=thorough,
         force=force,
         json=json,
     )

@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
 
+from day0.analyzers.cases.captured import find_captured
 from day0.analyzers.cases.case import Case
 from day0.analyzers.cases.plan import plan_cases
+from day0.analyzers.cases.ways.run import device_count
 from day0.analyzers.checking.check import Kept, run_cases, write_reproducers
 from day0.analyzers.checking.expect import apply_expected
 from day0.analyzers.checking.limits import Limits
@@ -62,7 +64,8 @@ def _cases(session: Session, trace: Trace, lock: Lock) -> list[Case]:
     if lock.device != session.profile.name:
         what = f"the lock was made for {lock.device}, and this is {session.profile.name}"
         raise Day0Error(where, what, hint=f"lock again: day0 register --run {where}")
-    cases = list(plan_cases(trace, session.plan.check))
+    captured = find_captured(session.folder.path)
+    cases = list(plan_cases(trace, session.plan.check, captured, devices=device_count(session.device)))
     if not cases:
         raise Day0Error(where, "no case was planned, and comparing nothing is an error", hint="see check in plan.json")
     return cases
@@ -72,7 +75,13 @@ def _setting(session: Session, trace: Trace, lock: Lock) -> Setting:
     plan = session.plan
     files = tuple(str(Path(one).resolve()) for one in plan.register_.load)
     return Setting(
-        profile=session.profile, lock=lock, trace=trace, plan=plan.check, files=files, without=plan.register_.without
+        profile=session.profile,
+        lock=lock,
+        trace=trace,
+        plan=plan.check,
+        files=files,
+        without=plan.register_.without,
+        captured=find_captured(session.folder.path),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,8 +11,10 @@ import torch
 
 from day0.analyzers.canary.context import CanaryContext
 from day0.analyzers.canary.run import run_stages
+from day0.analyzers.cases.captured import FOLDER
 from day0.analyzers.inventory import take_inventory
 from day0.analyzers.parallel import trace_one_rank
+from day0.analyzers.recording.keeping import keeping
 from day0.analyzers.trace import trace_model
 from day0.analyzers.traced_inputs.document import read_inputs
 from day0.analyzers.traced_inputs.importing import import_trace
@@ -34,11 +37,30 @@ def make_trace(session: Session) -> Trace:
     path = inputs_path(session.plan.model.source)
     if path is not None:
         return _import(session, path)
+    if session.plan.capture:
+        return _capture(session)
+    shutil.rmtree(session.folder.file(FOLDER), ignore_errors=True)  # values of another trace
     phases = plan_phases(session.spec, session.plan.workload)
     ranks = session.plan.workload.world_size
     if ranks > 1:
         return trace_one_rank(session.spec, phases, ranks, mode=session.plan.trace, progress=session.talk.progress)
     return trace_model(session.spec, phases, mode=session.plan.trace, progress=session.talk.progress)
+
+
+def _capture(session: Session) -> Trace:
+    """Trace with real values and keep them."""
+    if session.plan.workload.world_size > 1:
+        raise Day0Error("--capture", "one rank of several has no values of its own", hint="leave --world-size away")
+    if session.plan.trace not in ("auto", "real"):
+        raise Day0Error("--capture", f"a trace of mode {session.plan.trace} has no values", hint="use --mode real")
+    phases = plan_phases(session.spec, session.plan.workload)
+    with keeping(session.folder.file(FOLDER)) as keeper:
+        trace = trace_model(session.spec, phases, mode="real", progress=session.talk.progress)
+    session.talk.note(f"kept the values of {len(keeper.files)} calls, {keeper.bytes / 2**20:,.1f} MiB")
+    if keeper.left_out:
+        name, reason = min(keeper.left_out.items())
+        session.talk.note(f"{len(keeper.left_out)} calls were not kept; the first of them, {name}: {reason}")
+    return trace
 
 
 def _import(session: Session, path: Path) -> Trace:

@@ -30,6 +30,7 @@ def trace_plan(
     name: str,
     world_size: int = 1,
     adapt: Sequence[str] = (),
+    capture: bool = False,
 ) -> Playbook:
     """Make the plan of a run folder that begins with `day0 trace`; the device comes later."""
     modes = get_args(Playbook.model_fields["trace"].annotation)
@@ -42,6 +43,7 @@ def trace_plan(
             "model": _model_plan(model, sets, dtype, trust_remote_code, shrink, tuple(adapt)),
             "workload": _workload(batch, world_size, phases),
             "trace": mode,
+            "capture": capture,
             "device": "",
         }
     )
@@ -136,6 +138,7 @@ def override_plan(
     without: Sequence[str] = (),
     replace: Sequence[str] = (),
     strict: bool = False,
+    thorough: bool = False,
 ) -> Playbook:
     """Let flags override what the plan says; what no flag names stays."""
     changes: dict[str, Any] = {}
@@ -156,6 +159,8 @@ def override_plan(
         changes["replace"] = tuple(dict.fromkeys((*plan.register_.replace, *replace)))
     if load:
         changes["load"] = (*plan.register_.load, *(str(path) for path in load if str(path) not in plan.register_.load))
+    if thorough:
+        plan = plan.model_copy(update={"check": plan.check.model_copy(update={"thorough": True})})
     register = plan.register_.model_copy(update=changes)
     return plan.model_copy(update={"register_": register, **({"device": device} if device is not None else {})})
 
