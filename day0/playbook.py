@@ -10,6 +10,7 @@ __all__ = [
     "CanaryPlan",
     "CheckPlan",
     "Gate",
+    "ModelLevelPlan",
     "ModelPlan",
     "PhasePlan",
     "Playbook",
@@ -79,8 +80,21 @@ class RegisterPlan(_Plan):
     """Operators to replace though the device has them, such as `aten::topk`; only kernels and decompositions qualify."""
 
 
+class ModelLevelPlan(_Plan):
+    """How the model level of the check runs the whole model."""
+
+    new_tokens: int = Field(default=5, ge=1, le=256)
+    """Tokens that are decoded, greedily and sampled."""
+    max_mib: int = Field(default=512, ge=1)
+    """Weights of a larger model are not built three times, once of them in float64: the level is skipped."""
+
+
 class CheckPlan(_Plan):
     """How signatures are turned into cases."""
+
+    level: Literal["ops", "model", "all"] = "all"
+    """Operators, the whole model, or both."""
+    model: ModelLevelPlan = ModelLevelPlan()
 
     seed: int = 0
     regimes: tuple[Literal["ordinary", "wide", "ties"], ...] = ("ordinary", "wide", "ties")
