@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from day0 import __version__
+from day0.cli.app_check import check_app
 from day0.cli.app_convert import convert_app
 from day0.cli.app_devices import device_app
 from day0.cli.app_ops import ops_app
@@ -46,6 +47,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.add_typer(check_app, name="check")
 app.add_typer(convert_app, name="convert")
 app.add_typer(device_app, name="device")
 app.add_typer(ops_app, name="ops")
@@ -199,20 +201,37 @@ def register(
     )
 
 
-@app.command()
+@check_app.callback(invoke_without_command=True)
 def check(
+    context: typer.Context,
     run: Run = DEFAULT_RUN,
+    level: Annotated[
+        str | None, typer.Option(help="ops (operators one by one), model (the whole model) or all.", metavar="LEVEL")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=1 << 62, help="Seed of all values.")] = None,
     locked: Locked = False,
     frozen: Frozen = False,
     plant: Plant = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Check the numerics of every traced signature on the device.
+    """Check the numerics of every traced signature on the device, and of the whole model.
 
     Example: day0 check --run runs/v32
     """
-    call("stage", name="check", run=run, locked=locked, frozen=frozen, plant=plant or [], force=force, json=json)
+    if context.invoked_subcommand is None:
+        call(
+            "stage",
+            name="check",
+            run=run,
+            level=level,
+            seed=seed,
+            locked=locked,
+            frozen=frozen,
+            plant=plant or [],
+            force=force,
+            json=json,
+        )
 
 
 @app.command()

@@ -85,6 +85,8 @@ def stage(
     locked: bool = False,
     frozen: bool = False,
     plant: list[str] | None = None,
+    level: str | None = None,
+    seed: int | None = None,
 ) -> int:
     """One of the stages after trace, on a run folder. Faults are planted in this stage alone."""
     talk, folder = Talk(as_json=json), RunFolder(run)
@@ -101,6 +103,8 @@ def stage(
         replacements=replacements,
         replace=replace or [],
         strict=strict,
+        level=level,
+        seed=seed,
     )
     if not plan.device:
         raise Day0Error(str(run), "no device was named yet", hint="add --device sim; see `day0 device list`")

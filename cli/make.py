@@ -18,6 +18,7 @@ from day0.analyzers.parallel import trace_one_rank
 from day0.analyzers.trace import trace_model
 from day0.analyzers.traced_inputs.document import read_inputs
 from day0.analyzers.traced_inputs.importing import import_trace
+from day0.cli.check_model import model_level, wants_operators
 from day0.cli.rundir import write_atomically
 from day0.cli.session import Session
 from day0.codec import body_hash
@@ -83,7 +84,7 @@ def make_numerics(session: Session) -> NumericsReport:
     """Stage 4. Finished cases are kept in `numerics.cases.jsonl`, so a killed run goes on where it was."""
     trace, lock = session.folder.need(Trace).record, session.folder.need(Lock).record
     plan, device = session.plan.check, session.device
-    cases = list(plan_cases(trace, plan))
+    cases = list(plan_cases(trace, plan)) if wants_operators(session) else []
     inputs = [body_hash(trace), body_hash(lock), session.hash_of("device"), session.hash_of("cases")]
     # Cases that passed on a device without a fault say nothing about one with it, and the other way round.
     key = hash_json([*inputs, *session.plants_in("check")])
@@ -101,7 +102,10 @@ def make_numerics(session: Session) -> NumericsReport:
                 result = check_case(case, device, active, lock, max_bytes=plan.max_case_mib << 20)
                 keep(result)
             results.append(result)
-    return NumericsReport(device=session.profile.name, lock=body_hash(lock), seed=plan.seed, cases=tuple(results))
+        model = model_level(session, trace)
+    return NumericsReport(
+        device=session.profile.name, lock=body_hash(lock), seed=plan.seed, cases=tuple(results), model=model
+    )
 
 
 SMALL_MODEL_BYTES = 64 << 20
@@ -205,8 +209,12 @@ def _refuse_unverified(session: Session, lock: Lock, numerics: NumericsReport) -
     # What the canary plants, the check may have been free of: faults that only a whole model shows are its own to find.
     measured = {key: value for key, value in session.measured_with("check").items() if key != "planted"}
     unproven = unverified(lock, session.profile.name, measured, report=body_hash(numerics)) if not bad else ()
-    if bad or unproven or lock.gaps:
+    model = (
+        f"the model level failed: {numerics.model.reason}" if numerics.model and numerics.model.status == "fail" else ""
+    )
+    if bad or unproven or lock.gaps or model:
         facts = tuple(f"{case.op} {case.shapes}: {case.status}, {case.reason}" for case in bad[:5])
+        facts += (model,) if model else ()
         facts += unproven[:5]
         facts += tuple(f"{gap.operator}: {gap.reason}" for gap in lock.gaps[:5])
         counts = f"{len(bad)} cases failed, {len(unproven)} entries lack evidence, {len(lock.gaps)} gaps are open"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from day0.cli import show_inventory
+from day0.cli import show_inventory, show_model_check
 from day0.cli.failures import clean
 from day0.cli.rundir import RunFolder
 from day0.cli.stages import STAGES, Outcome
@@ -194,6 +194,7 @@ def _numerics(talk: Talk, report: NumericsReport) -> None:
             skipped[f"{case.op}: {case.reason}"] += 1
     for reason, count in sorted(skipped.items(), key=lambda item: -item[1])[:TOP]:
         talk.say(f"[dim]skipped {count} × {_safe(reason)}[/dim]")
+    show_model_check.model_check(talk, report.model)
 
 
 def _canary_line(stage: StageResult) -> str:

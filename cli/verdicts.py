@@ -55,10 +55,17 @@ def of_numerics(report: NumericsReport) -> Verdict:
     problems = tuple(
         f"{case.op} {case.shapes} [{case.regime}] {case.implementation}: {case.status}: {case.reason}" for case in bad
     )
-    ran = any(case.status != "skipped" for case in report.cases)
+    if report.model is not None:
+        text += f", model {report.model.status}"
+        problems += (f"model: {report.model.reason}",) if report.model.status == "fail" else ()
+    ran = any(case.status != "skipped" for case in report.cases) or _model_ran(report)
     if not ran:
         problems = ("no case could be run; the record says why for each", *problems)
-    return ran and not bad, text, problems
+    return ran and not problems, text, problems
+
+
+def _model_ran(report: NumericsReport) -> bool:
+    return not report.cases and report.model is not None and report.model.status != "skipped"
 
 
 def of_canary(report: CanaryReport) -> Verdict:
