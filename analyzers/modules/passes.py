@@ -17,7 +17,8 @@ from day0.models.spec import ModelSpec, OwnPhase
 
 __all__ = ["Call", "Pass", "own_calls", "plain_tokens", "prompt_length", "token_calls", "walk"]
 
-SHORT_PROMPT = 24
+SHORT_PROMPT = 40
+"""Several pages of a cache."""
 LONGEST_PROMPT = 512
 """A golden in float64 of more tokens takes minutes."""
 
@@ -77,7 +78,7 @@ def plain_tokens(spec: ModelSpec, model: nn.Module) -> str:
 
 def prompt_length(spec: ModelSpec, new_tokens: int) -> tuple[int, str]:
     """Return how many tokens a prompt has, beyond the sparse top-k where that is affordable; and a note if it is not."""
-    wanted = max(SHORT_PROMPT, 2 * (spec.sparse_top_k or 0))
+    wanted = max(SHORT_PROMPT, 3 * (spec.sparse_top_k or 0))
     room = LONGEST_PROMPT if spec.max_positions is None else min(LONGEST_PROMPT, spec.max_positions - new_tokens)
     length = max(1, min(wanted, room))
     top_k = spec.sparse_top_k
