@@ -83,7 +83,7 @@ class RegisterPlan(_Plan):
 class ModelLevelPlan(_Plan):
     """How the model level of the check runs the whole model."""
 
-    new_tokens: int = Field(default=5, ge=1, le=256)
+    new_tokens: int = Field(default=4, ge=1, le=256)
     """Tokens that are decoded, greedily and sampled."""
     max_mib: int = Field(default=512, ge=1)
     """Weights of a larger model are not built three times, once of them in float64: the level is skipped."""

@@ -45,7 +45,8 @@ def test_a_check_that_fails_with_nothing_on_blames_nothing() -> None:
 
 
 def test_a_flaky_check_blames_nothing() -> None:
-    answers = itertools.cycle(("bad", "good"))
+    both: tuple[Answer, ...] = ("bad", "good")
+    answers = itertools.cycle(both)
     assert bisect_sample(4, 0, lambda _: next(answers)).outcome == "flaky"
     calls = itertools.count()
     late = bisect_sample(1, 0, lambda on: "bad" if on and next(calls) < 2 else "good")

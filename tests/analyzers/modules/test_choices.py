@@ -14,7 +14,8 @@ SCORES = torch.tensor([[1.0, 5.0, 4.0, 3.99, -2.0], [0.0, 1.0, 2.0, 3.0, 4.0]])
 def made(scores: torch.Tensor) -> list[Choice]:
     with Choices() as heard:
         scores.topk(2)
-    return heard.made
+    found: list[Choice] = heard.made
+    return found
 
 
 def followed(scores: torch.Tensor, noise: torch.Tensor | None = None) -> tuple[Choices, torch.Tensor, torch.Tensor]:

@@ -20,13 +20,13 @@ def test_wilson_gives_what_the_literature_gives() -> None:
         (0, 20, 0.0, 0.1611),
         (1, 29, 0.0061, 0.1718),
     ):
-        assert wilson(right, questions) == (pytest.approx(low, abs=1e-4), pytest.approx(high, abs=1e-4))
+        assert list(wilson(right, questions)) == pytest.approx([low, high], abs=1e-4)
 
 
 def test_the_difference_of_independent_scores_is_newcombes() -> None:
     """Newcombe (1998), interval estimation for the difference, table II: 56 of 70 less 48 of 80."""
     found = compare_scores(answers(48, 80), answers(56, 70), paired=False)
-    assert found.interval == (pytest.approx(0.0524, abs=1e-4), pytest.approx(0.3339, abs=1e-4))
+    assert list(found.interval) == pytest.approx([0.0524, 0.3339], abs=1e-4)
 
 
 def test_fifty_questions_decide_nothing() -> None:
