@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from day0 import __version__
+from day0.cli.app_check import check_app
 from day0.cli.app_convert import convert_app
 from day0.cli.app_devices import device_app
 from day0.cli.app_ops import ops_app
@@ -48,6 +49,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.add_typer(check_app, name="check")
 app.add_typer(convert_app, name="convert")
 app.add_typer(device_app, name="device")
 app.add_typer(ops_app, name="ops")
@@ -206,8 +208,9 @@ def register(
     )
 
 
-@app.command()
+@check_app.callback(invoke_without_command=True)
 def check(
+    context: typer.Context,
     run: Run = DEFAULT_RUN,
     jobs: Jobs = 0,
     case_timeout: CaseTimeout = None,
@@ -215,6 +218,10 @@ def check(
         Path | None,
         typer.Option("--expect", help="YAML list of cases that are known to fail, with reasons.", metavar="FILE"),
     ] = None,
+    level: Annotated[
+        str | None, typer.Option(help="ops (operators one by one), model (the whole model) or all.", metavar="LEVEL")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=1 << 62, help="Seed of all values.")] = None,
     locked: Locked = False,
     frozen: Frozen = False,
     plant: Plant = None,
@@ -224,26 +231,29 @@ def check(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Check the numerics of every traced signature on the device.
+    """Check the numerics of every traced signature on the device, and of the whole model.
 
     Each failed case leaves a folder that `day0 repro` runs. Example: day0 check --run runs/v32
 
     With a list of known failures: day0 check --run runs/v32 --expect known.yaml
     """
-    call(
-        "stage",
-        name="check",
-        run=run,
-        jobs=jobs,
-        case_timeout=case_timeout,
-        expect=expect,
-        locked=locked,
-        frozen=frozen,
-        plant=plant or [],
-        thorough=thorough,
-        force=force,
-        json=json,
-    )
+    if context.invoked_subcommand is None:
+        call(
+            "stage",
+            name="check",
+            run=run,
+            level=level,
+            seed=seed,
+            jobs=jobs,
+            case_timeout=case_timeout,
+            expect=expect,
+            locked=locked,
+            frozen=frozen,
+            plant=plant or [],
+            thorough=thorough,
+            force=force,
+            json=json,
+        )
 
 
 @app.command()

@@ -92,6 +92,8 @@ def stage(
     case_timeout: float | None = None,
     expect: Path | None = None,
     thorough: bool = False,
+    level: str | None = None,
+    seed: int | None = None,
 ) -> int:
     """One of the stages after trace, on a run folder. Faults are planted in this stage alone."""
     talk, folder = Talk(as_json=json), RunFolder(run)
@@ -109,6 +111,8 @@ def stage(
         replace=replace or [],
         strict=strict,
         thorough=thorough,
+        level=level,
+        seed=seed,
     )
     plan = override_check(plan, case_timeout=case_timeout, expect=expect)
     if not plan.device:

@@ -199,9 +199,7 @@ def _passed(outcome: Outcome, run: Run, judgement: Judgement, golden: str) -> Ca
 
 def _values(call: _Call, run: Run) -> Judgement:
     signature, device = call.case.signature, call.bench.device
-    judgement = compare_results(
-        signature, call.inputs, run.got, call.reference, call.contract, device, moved=run.moved
-    )
+    judgement = compare_results(signature, call.inputs, run.got, call.reference, call.contract, device, moved=run.moved)
     if judgement.passed:
         judgement = side_effects(call.operator, call.inputs, list(run.storages)) or judgement
     return judgement

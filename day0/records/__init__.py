@@ -21,6 +21,7 @@ from day0.records.inventory import (
     Verdict,
 )
 from day0.records.lock import Decision, Gap, Identity, Lock, LockEntry, Verification
+from day0.records.modules import LogitsResult, ModelCheck, ModuleError, ModuleResult, NonFinite, WaysResult
 from day0.records.numerics import CaseResult, CaseStatus, NumericsReport
 from day0.records.trace import (
     Amount,
@@ -70,7 +71,12 @@ __all__ = [
     "ListValue",
     "Lock",
     "LockEntry",
+    "LogitsResult",
+    "ModelCheck",
     "ModelInfo",
+    "ModuleError",
+    "ModuleResult",
+    "NonFinite",
     "NumericsReport",
     "ParallelInfo",
     "PhaseInfo",
@@ -88,4 +94,5 @@ __all__ = [
     "Value",
     "Verdict",
     "Verification",
+    "WaysResult",
 ]
