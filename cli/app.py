@@ -15,6 +15,7 @@ from day0.cli.app_check import check_app
 from day0.cli.app_convert import convert_app
 from day0.cli.app_devices import device_app
 from day0.cli.app_ops import ops_app
+from day0.cli.app_selftest import add_selftest
 from day0.cli.options import (
     DEFAULT_RUN,
     AllowUnverified,
@@ -451,6 +452,9 @@ def fit(
         trust_remote_code=trust_remote_code,
         json=json,
     )
+
+
+add_selftest(app)
 
 
 def main() -> None:

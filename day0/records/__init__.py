@@ -23,6 +23,7 @@ from day0.records.inventory import (
 from day0.records.lock import Decision, Gap, Identity, Lock, LockEntry, Verification
 from day0.records.modules import LogitsResult, ModelCheck, ModuleError, ModuleResult, NonFinite, WaysResult
 from day0.records.numerics import CaseResult, CaseStatus, NumericsReport
+from day0.records.selftest import Alarm, FaultScore, Found, How, RightScore, SelftestReport
 from day0.records.trace import (
     Amount,
     CallEntry,
@@ -40,6 +41,7 @@ from day0.records.trace import (
 
 __all__ = [
     "GAP_VERDICTS",
+    "Alarm",
     "Amount",
     "CallEntry",
     "CanaryReport",
@@ -53,6 +55,7 @@ __all__ = [
     "Decision",
     "Effort",
     "Evidence",
+    "FaultScore",
     "FitCard",
     "FitOption",
     "FitPlan",
@@ -60,8 +63,10 @@ __all__ = [
     "FitReport",
     "FitRow",
     "FloatStats",
+    "Found",
     "Gap",
     "GateResult",
+    "How",
     "Identity",
     "ImportedText",
     "Inventory",
@@ -83,7 +88,9 @@ __all__ = [
     "Receipt",
     "Record",
     "Replacement",
+    "RightScore",
     "ScalarValue",
+    "SelftestReport",
     "Signature",
     "Site",
     "StageResult",
