@@ -36,8 +36,6 @@ class Run:
     """How a kernel went to the CPU in silence."""
     fallbacks: int = 0
     """Calls that the device itself sent to the CPU, where it counts."""
-    moved: CaseInputs | None = None
-    """The arguments on the device, as they are after the call."""
 
 
 def run_on_device(
@@ -74,7 +72,6 @@ def run_on_device(
         beside=watch.written_beside(),
         away=watch.went_to_cpu(got),
         fallbacks=_fallbacks(device) - counted,
-        moved=moved,
     )
 
 
