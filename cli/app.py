@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from day0 import __version__
+from day0.cli.app_check import check_app
 from day0.cli.app_convert import convert_app
 from day0.cli.app_devices import device_app
 from day0.cli.app_ops import ops_app
@@ -18,10 +19,12 @@ from day0.cli.app_selftest import add_selftest
 from day0.cli.options import (
     DEFAULT_RUN,
     AllowUnverified,
+    CaseTimeout,
     Device,
     Fallback,
     Force,
     Frozen,
+    Jobs,
     Json,
     Locked,
     Namespace,
@@ -47,6 +50,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.add_typer(check_app, name="check")
 app.add_typer(convert_app, name="convert")
 app.add_typer(device_app, name="device")
 app.add_typer(ops_app, name="ops")
@@ -205,9 +209,20 @@ def register(
     )
 
 
-@app.command()
+@check_app.callback(invoke_without_command=True)
 def check(
+    context: typer.Context,
     run: Run = DEFAULT_RUN,
+    jobs: Jobs = 0,
+    case_timeout: CaseTimeout = None,
+    expect: Annotated[
+        Path | None,
+        typer.Option("--expect", help="YAML list of cases that are known to fail, with reasons.", metavar="FILE"),
+    ] = None,
+    level: Annotated[
+        str | None, typer.Option(help="ops (operators one by one), model (the whole model) or all.", metavar="LEVEL")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=1 << 62, help="Seed of all values.")] = None,
     locked: Locked = False,
     frozen: Frozen = False,
     plant: Plant = None,
@@ -217,21 +232,43 @@ def check(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Check the numerics of every traced signature on the device.
+    """Check the numerics of every traced signature on the device, and of the whole model.
 
-    Example: day0 check --run runs/v32
+    Each failed case leaves a folder that `day0 repro` runs. Example: day0 check --run runs/v32
+
+    With a list of known failures: day0 check --run runs/v32 --expect known.yaml
     """
-    call(
-        "stage",
-        name="check",
-        run=run,
-        locked=locked,
-        frozen=frozen,
-        plant=plant or [],
-        thorough=thorough,
-        force=force,
-        json=json,
-    )
+    if context.invoked_subcommand is None:
+        call(
+            "stage",
+            name="check",
+            run=run,
+            level=level,
+            seed=seed,
+            jobs=jobs,
+            case_timeout=case_timeout,
+            expect=expect,
+            locked=locked,
+            frozen=frozen,
+            plant=plant or [],
+            thorough=thorough,
+            force=force,
+            json=json,
+        )
+
+
+@app.command()
+def repro(
+    folder: Annotated[Path, typer.Argument(help="A folder below repro/ of a run folder.", metavar="DIR")],
+    with_: With = None,
+    case_timeout: CaseTimeout = None,
+    json: Json = False,
+) -> None:
+    """Run one failed case again: exit code 1 while it fails, 0 once it passes.
+
+    Example: day0 repro runs/v32/repro/0123456789abcdef-ordinary-0
+    """
+    call("repro", file="repro", folder=folder, load=with_ or [], case_timeout=case_timeout, json=json)
 
 
 @app.command()

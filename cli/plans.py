@@ -12,9 +12,9 @@ from pydantic import ValidationError
 
 from day0 import playbooks
 from day0.errors import Day0Error, near_names
-from day0.playbook import ModelPlan, PhasePlan, Playbook, RegisterPlan, WorkloadPlan
+from day0.playbook import CheckPlan, ModelPlan, PhasePlan, Playbook, RegisterPlan, WorkloadPlan
 
-__all__ = ["override_plan", "parse_phase", "parse_set", "playbook_path", "trace_plan"]
+__all__ = ["override_check", "override_plan", "parse_phase", "parse_set", "playbook_path", "trace_plan"]
 
 
 def trace_plan(
@@ -85,6 +85,18 @@ def _model_plan(
         raise Day0Error(f"--set {key}", what, hint="put text in quotes") from None
 
 
+def override_check(plan: Playbook, *, case_timeout: float | None, expect: Path | None) -> Playbook:
+    """Return the plan with what flags say of the check. The entries of a list of known failures become part of it."""
+    changes: dict[str, Any] = {}
+    if case_timeout is not None:
+        changes["case_timeout_s"] = case_timeout
+    if expect is not None:
+        from day0.analyzers.checking.expect import read_expected
+
+        changes["expect"] = read_expected(expect)
+    return plan.model_copy(update={"check": plan.check.model_copy(update=changes)}) if changes else plan
+
+
 _EXPONENT = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?[eE][+-]?[0-9]{1,4}")
 
 
@@ -127,6 +139,8 @@ def override_plan(
     replace: Sequence[str] = (),
     strict: bool = False,
     thorough: bool = False,
+    level: str | None = None,
+    seed: int | None = None,
 ) -> Playbook:
     """Let flags override what the plan says; what no flag names stays."""
     changes: dict[str, Any] = {}
@@ -150,7 +164,18 @@ def override_plan(
     if thorough:
         plan = plan.model_copy(update={"check": plan.check.model_copy(update={"thorough": True})})
     register = plan.register_.model_copy(update=changes)
-    return plan.model_copy(update={"register_": register, **({"device": device} if device is not None else {})})
+    plan = plan.model_copy(update={"register_": register, "check": _at_level(plan.check, level, seed)})
+    return plan.model_copy(update={"device": device}) if device is not None else plan
+
+
+def _at_level(check: CheckPlan, level: str | None, seed: int | None) -> CheckPlan:
+    check = check if seed is None else check.model_copy(update={"seed": seed})
+    if level is None:
+        return check
+    allowed = get_args(CheckPlan.model_fields["level"].annotation)
+    if level not in allowed:
+        raise Day0Error("--level", f"'{level}' is not known", hint=f"use one of: {', '.join(allowed)}")
+    return check.model_copy(update={"level": level})
 
 
 def playbook_path(asked: Path) -> Path:

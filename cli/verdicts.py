@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from day0.analyzers.checking.causes import Cause, causes
 from day0.records import CanaryReport, Gap, Inventory, Lock, NumericsReport, Trace
 
 __all__ = ["of_canary", "of_inventory", "of_lock", "of_numerics", "of_trace"]
@@ -49,14 +50,26 @@ def of_numerics(report: NumericsReport) -> Verdict:
     """Every case has to pass; cases that could not be made are skipped and say why."""
     counts = Counter(case.status for case in report.cases)
     text = ", ".join(f"{count} {status}" for status, count in counts.most_common()) or "no cases"
-    bad = [case for case in report.cases if case.failed]
-    problems = tuple(
-        f"{case.op} {case.shapes} [{case.regime}] {case.implementation}: {case.status}: {case.reason}" for case in bad
-    )
-    ran = any(case.status != "skipped" for case in report.cases)
+    found = causes(report.cases)
+    problems = tuple(_cause_text(cause) for cause in found)
+    if report.model is not None:
+        text += f", model {report.model.status}"
+        problems += (f"model: {report.model.reason}",) if report.model.status == "fail" else ()
+    ran = any(case.status != "skipped" for case in report.cases) or _model_ran(report)
     if not ran:
         problems = ("no case could be run; the record says why for each", *problems)
-    return ran and not bad, text, problems
+    return ran and not problems, text, problems
+
+
+def _model_ran(report: NumericsReport) -> bool:
+    return not report.cases and report.model is not None and report.model.status != "skipped"
+
+
+def _cause_text(cause: Cause) -> str:
+    """Return one line for all cases that failed alike: the first of them, and how many there are."""
+    first, more = cause.cases[0], len(cause.cases) - 1
+    text = f"{first.op} {first.shapes} [{first.regime}] {first.implementation}: {first.status}: {first.reason}"
+    return f"{text} (and {more} more like it)" if more else text
 
 
 def of_canary(report: CanaryReport) -> Verdict:

@@ -12,6 +12,7 @@ __all__ = [
     "CheckPlan",
     "ExpectedFailure",
     "Gate",
+    "ModelLevelPlan",
     "ModelPlan",
     "PhasePlan",
     "Playbook",
@@ -124,8 +125,21 @@ RegimeName = Literal[
 """Files of analyzers/cases/regimes."""
 
 
+class ModelLevelPlan(_Plan):
+    """How the model level of the check runs the whole model."""
+
+    new_tokens: int = Field(default=4, ge=1, le=256)
+    """Tokens that are decoded, greedily and sampled."""
+    max_mib: int = Field(default=512, ge=1)
+    """Weights of a larger model are not built three times, once of them in float64: the level is skipped."""
+
+
 class CheckPlan(_Plan):
     """How signatures are turned into cases."""
+
+    level: Literal["ops", "model", "all"] = "all"
+    """Operators, the whole model, or both."""
+    model: ModelLevelPlan = ModelLevelPlan()
 
     seed: int = 0
     regimes: tuple[RegimeName, ...] = get_args(RegimeName)

@@ -47,7 +47,8 @@ def _tensor_differs(wanted: TensorValue, have: TensorValue, shared: dict[int | N
     for name, want, got in facts:
         if want != got:
             return f"{name} is {got}, expected {want}"
-    if shared.setdefault(wanted.alias, have.alias) != have.alias and (wanted.alias is None or have.alias is None):
+    apart = (wanted.alias is None) != (have.alias is None)
+    if apart or (wanted.alias is not None and shared.setdefault(wanted.alias, have.alias) != have.alias):
         return "it shares memory where the traced call did not, or the other way round"
     if ranges and wanted.range is not None and have.range is not None:
         low, high = wanted.range

@@ -24,6 +24,8 @@ class Run:
     """What one call gave and did. `error` stands for its results where it raised."""
 
     got: tuple[torch.Tensor, ...] = ()
+    moved: CaseInputs | None = None
+    """Its arguments on the device, as they were left."""
     storages: tuple[StoragePair, ...] = ()
     error: BaseException | None = None
     changed: tuple[str, ...] = ()
@@ -34,8 +36,6 @@ class Run:
     """How a kernel went to the CPU in silence."""
     fallbacks: int = 0
     """Calls that the device itself sent to the CPU, where it counts."""
-    moved: CaseInputs | None = None
-    """The arguments on the device, as they are after the call."""
 
 
 def run_on_device(
@@ -66,12 +66,12 @@ def run_on_device(
     got = tuple(results(operator, output, moved))
     return Run(
         got=got,
+        moved=moved,
         storages=tuple(storages),
         changed=changed,
         beside=watch.written_beside(),
         away=watch.went_to_cpu(got),
         fallbacks=_fallbacks(device) - counted,
-        moved=moved,
     )
 
 

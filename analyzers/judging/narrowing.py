@@ -24,8 +24,8 @@ class NarrowingWatch(TorchDispatchMode):
     ) -> Any:
         """Run one operator and look at what came out."""
         out = func(*args, **(kwargs or {}))
-        if any(one.dtype == torch.float64 for one in tensors_in((args, kwargs))):
-            for one in tensors_in(out):
-                if one.dtype.is_floating_point and one.itemsize < (self.narrowest or torch.float64).itemsize:
-                    self.narrowest = one.dtype
+        for one in (out,) if isinstance(out, torch.Tensor) else tensors_in(out):
+            narrower = one.dtype.is_floating_point and one.dtype.itemsize < (self.narrowest or torch.float64).itemsize
+            if narrower and any(given.dtype == torch.float64 for given in tensors_in((args, kwargs))):
+                self.narrowest = one.dtype
         return out

@@ -21,6 +21,7 @@ from day0.records.inventory import (
     Verdict,
 )
 from day0.records.lock import Decision, Gap, Identity, Lock, LockEntry, Verification
+from day0.records.modules import LogitsResult, ModelCheck, ModuleError, ModuleResult, NonFinite, WaysResult
 from day0.records.numerics import CaseResult, CaseStatus, NumericsReport
 from day0.records.selftest import Alarm, FaultScore, Found, How, RightScore, SelftestReport
 from day0.records.trace import (
@@ -75,7 +76,12 @@ __all__ = [
     "ListValue",
     "Lock",
     "LockEntry",
+    "LogitsResult",
+    "ModelCheck",
     "ModelInfo",
+    "ModuleError",
+    "ModuleResult",
+    "NonFinite",
     "NumericsReport",
     "ParallelInfo",
     "PhaseInfo",
@@ -95,4 +101,5 @@ __all__ = [
     "Value",
     "Verdict",
     "Verification",
+    "WaysResult",
 ]
