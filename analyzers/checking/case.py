@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -38,7 +39,7 @@ class Bench:
     device: torch.device
     active: ActiveLock | None
     lock: Lock
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     teller: Teller = SILENT
 
 
@@ -224,9 +225,10 @@ def _out_of_memory(call: _Call, outcome: Outcome, error: BaseException) -> CaseR
     needed, total = call.size + outputs, _device_bytes(call.bench.device)
     if total is not None and needed > total:
         return outcome.skipped(f"its tensors take {needed >> 20:,} MiB, and the device has {total >> 20:,} MiB")
-    return outcome.crashed(
-        f"out of memory, though its tensors take only {needed / 2**20:,.1f} MiB: {first_line(error)}"
-    )
+    # Not the whole message: what else is allocated differs from run to run.
+    asked = re.search(r"tried to allocate [0-9.]+ \w+", str(error), re.IGNORECASE)
+    text = f": it {asked[0].lower()}" if asked else ""
+    return outcome.crashed(f"out of memory, though its tensors take only {needed / 2**20:,.1f} MiB{text}")
 
 
 def _device_bytes(device: torch.device) -> int | None:
