@@ -166,7 +166,7 @@ def _run(
     moved, storages = copy_with_storages(inputs, device)
     with torch.no_grad():
         got = tuple(results(operator, one.run(*moved.args, **moved.kwargs), moved))
-    verdict = compare_results(signature, inputs, got, expected, contract, device)
+    verdict = compare_results(signature, inputs, got, expected, contract, device, moved=moved)
     if verdict.passed:
         verdict = side_effects(operator, inputs, storages) or verdict
     return CallCheck(

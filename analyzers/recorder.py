@@ -19,6 +19,7 @@ from day0.analyzers.recording.costs import collective, contract_of, count_bytes,
 from day0.analyzers.recording.fingerprint import call_key
 from day0.analyzers.recording.frames import source_line
 from day0.analyzers.recording.functions import Function, describe_function
+from day0.analyzers.recording.keeping import KEEPER
 from day0.analyzers.recording.memo import recipe_of
 from day0.analyzers.recording.plain import (
     describe_plain,
@@ -58,6 +59,7 @@ class Recorder(TorchDispatchMode):
         # None where nobody loaded it, and then nothing is sharded.
         self._sharded = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
         self._rows: dict[Any, OpRow] = {}
+        self._keep = KEEPER.get()
         self._functions = _FunctionWatch(self)
         self._sites = SiteBook()
         self.below: list[OpRow] | None = None
@@ -94,6 +96,9 @@ class Recorder(TorchDispatchMode):
         key = call_key(func, args, kwargs)
         row = self._rows.get(key)
         signature = describe_plain(func.name(), args, kwargs) if row is None or row.ranged else None
+        if row is None and self._keep is not None and signature is not None and not types:
+            with self.paused():
+                self._keep(signature, (args, kwargs))
         # Tensors of other classes may hold values, and then the layout is not all that a result is.
         made = row.recipe if row is not None and not types else None
         result = _run(func, args, kwargs) if made is None else made.make()

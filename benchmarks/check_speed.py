@@ -63,7 +63,8 @@ def main() -> None:
 
 
 def _day0(*arguments: str) -> None:
-    subprocess.run([sys.executable, "-m", "day0", *arguments], check=True, stdout=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "day0", *arguments]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - our own program
 
 
 def _compare(run: Path, rounds: int, every: int) -> None:

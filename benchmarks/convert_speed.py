@@ -96,7 +96,7 @@ def in_memory(experts: int, repeat: int) -> None:
     }
     for tier in load_tiers().values():
         for name, (table, rows) in tables.items():
-            if not tier.missing():
+            if not tier.missing("cpu"):
                 out = torch.zeros(codes.shape, dtype=table.pairs.dtype)
                 actions[f"{tier.name} {name}"] = lambda d=tier.decode, r=rows, t=table, o=out: d(codes, r, t, o)
     found = interleaved(actions, repeat)
@@ -134,13 +134,14 @@ def file_to_file(folder: Path, experts: int, repeat: int) -> None:
         convert(make_plan(open_folder(source), plan_of[to]), target, pick_tier(tier))
 
     def theirs() -> None:
+        # Without a device it would take every accelerator that it finds.
         convert_checkpoint(
-            str(source), str(folder / "theirs"), CompressedTensorsDequantizer(str(source)), max_workers=1
+            str(source), str(folder / "theirs"), CompressedTensorsDequantizer(str(source)), max_workers=1, device="cpu"
         )
 
     actions: dict[str, Callable[[], Any]] = {"compressed-tensors bf16": theirs}
     for tier in ("eager", "native"):
-        if not load_tiers()[tier].missing():
+        if not load_tiers()[tier].missing("cpu"):
             actions |= {f"{tier} {to}": lambda t=to, k=tier: ours(t, k) for to in plan_of}
     found = interleaved(actions, repeat, before=lambda: clear(folder))
     size = sum(one.stat().st_size for one in source.glob("*.safetensors"))

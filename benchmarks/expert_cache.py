@@ -21,7 +21,7 @@ from day0.converters.online.expert_cache import CacheMetrics, ExpertCache
 from day0.converters.online.fp8_workspace import LAYOUTS, Fp8Workspace, Matrix, Packed
 from day0.converters.online.routing import Routing, read_routing
 from day0.converters.online.slots import LRU, POLICIES, Plan
-from day0.converters.tiers.load import pick_tier
+from day0.converters.tiers.load import AUTO, pick_tier
 
 WAYS = ("nothing kept", "cache", "cache, overlapped")
 
@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--layout", choices=LAYOUTS, default="bf16", help="bf16: no CPU multiplies FP8")
     parser.add_argument("--policy", choices=POLICIES, default=LRU)
+    parser.add_argument("--tier", default=AUTO, help="auto, eager, compiled or native; compiled needs Triton on CUDA")
     parser.add_argument("--share", type=float, default=0.6, help="slots as a share of all experts")
     parser.add_argument("--width", type=int, default=1024)
     parser.add_argument("--features", type=int, default=512)
@@ -109,7 +110,7 @@ class Bench:
             scratch=self.scratch,
             policy=self.options.policy,
         )
-        decode = pick_tier("auto" if self.device.type == "cpu" else "eager").decode
+        decode = pick_tier(self.options.tier, self.device.type).decode
         workspace = Fp8Workspace(
             self.matrices, plan.slots + plan.scratch, decode=decode, layout=self.options.layout, device=self.device
         )

@@ -11,9 +11,11 @@ from typing import Annotated
 import typer
 
 from day0 import __version__
+from day0.cli.app_check import check_app
 from day0.cli.app_convert import convert_app
 from day0.cli.app_devices import device_app
 from day0.cli.app_ops import ops_app
+from day0.cli.app_selftest import add_selftest
 from day0.cli.options import (
     DEFAULT_RUN,
     AllowUnverified,
@@ -48,6 +50,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.add_typer(check_app, name="check")
 app.add_typer(convert_app, name="convert")
 app.add_typer(device_app, name="device")
 app.add_typer(ops_app, name="ops")
@@ -96,6 +99,10 @@ def trace(
         list[str] | None,
         typer.Option(help="Show the shapes of this operator or function with their counts.", metavar="NAME"),
     ] = None,
+    capture: Annotated[
+        bool,
+        typer.Option("--capture", help="Keep the values of the traced calls, for `day0 check`; traces in mode real."),
+    ] = False,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -126,6 +133,7 @@ def trace(
         world_size=world_size,
         level=level,
         shapes=shapes or [],
+        capture=capture,
         force=force,
         json=json,
     )
@@ -201,8 +209,9 @@ def register(
     )
 
 
-@app.command()
+@check_app.callback(invoke_without_command=True)
 def check(
+    context: typer.Context,
     run: Run = DEFAULT_RUN,
     jobs: Jobs = 0,
     case_timeout: CaseTimeout = None,
@@ -210,31 +219,42 @@ def check(
         Path | None,
         typer.Option("--expect", help="YAML list of cases that are known to fail, with reasons.", metavar="FILE"),
     ] = None,
+    level: Annotated[
+        str | None, typer.Option(help="ops (operators one by one), model (the whole model) or all.", metavar="LEVEL")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=1 << 62, help="Seed of all values.")] = None,
     locked: Locked = False,
     frozen: Frozen = False,
     plant: Plant = None,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="Derive cases from every traced call, and try the forms that take long.")
+    ] = False,
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Check the numerics of every traced signature on the device.
+    """Check the numerics of every traced signature on the device, and of the whole model.
 
     Each failed case leaves a folder that `day0 repro` runs. Example: day0 check --run runs/v32
 
     With a list of known failures: day0 check --run runs/v32 --expect known.yaml
     """
-    call(
-        "stage",
-        name="check",
-        run=run,
-        jobs=jobs,
-        case_timeout=case_timeout,
-        expect=expect,
-        locked=locked,
-        frozen=frozen,
-        plant=plant or [],
-        force=force,
-        json=json,
-    )
+    if context.invoked_subcommand is None:
+        call(
+            "stage",
+            name="check",
+            run=run,
+            level=level,
+            seed=seed,
+            jobs=jobs,
+            case_timeout=case_timeout,
+            expect=expect,
+            locked=locked,
+            frozen=frozen,
+            plant=plant or [],
+            thorough=thorough,
+            force=force,
+            json=json,
+        )
 
 
 @app.command()
@@ -432,6 +452,9 @@ def fit(
         trust_remote_code=trust_remote_code,
         json=json,
     )
+
+
+add_selftest(app)
 
 
 def main() -> None:

@@ -10,19 +10,24 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
 
+from day0.analyzers.cases.captured import find_captured
 from day0.analyzers.cases.case import Case
 from day0.analyzers.cases.plan import plan_cases
+from day0.analyzers.cases.ways.run import device_count
 from day0.analyzers.checking.check import Kept, run_cases, write_reproducers
 from day0.analyzers.checking.expect import apply_expected
 from day0.analyzers.checking.limits import Limits
 from day0.analyzers.checking.pool import Pool, starter
 from day0.analyzers.checking.setting import Loaded, Setting
+from day0.cli.check_model import model_level, wants_operators
 from day0.cli.rundir import write_atomically
 from day0.cli.session import Session
+from day0.cli.threads import threads_for
 from day0.codec import body_hash
 from day0.errors import Day0Error
 from day0.hashing import hash_file, hash_json
-from day0.records import CaseResult, Lock, NumericsReport, Trace
+from day0.records import CaseResult, Lock, ModelCheck, NumericsReport, Trace
+from day0.registry.dispatch import activate
 
 __all__ = ["make_numerics"]
 
@@ -33,7 +38,19 @@ MOST_JOBS = 8
 def make_numerics(session: Session) -> NumericsReport:
     """Stage 4. Finished cases are kept in `numerics.cases.jsonl`, so a killed run goes on where it was."""
     trace, lock = session.folder.need(Trace).record, session.folder.need(Lock).record
-    cases = _cases(session, trace, lock)
+    _refuse(session, trace, lock)
+    results = _operators(session, trace, lock) if wants_operators(session) else ()
+    return NumericsReport(
+        device=session.profile.name,
+        lock=body_hash(lock),
+        seed=session.plan.check.seed,
+        cases=results,
+        model=_model(session, trace, lock, results),
+    )
+
+
+def _operators(session: Session, trace: Trace, lock: Lock) -> tuple[CaseResult, ...]:
+    cases = _cases(session, trace)
     setting = _setting(session, trace, lock)
     loaded = Loaded(
         device=session.device,
@@ -51,18 +68,33 @@ def make_numerics(session: Session) -> NumericsReport:
         results = apply_expected(results, setting.plan.expect, _today())
         results = _with_reproducers(session, pool, setting, results)
     # Wall times differ from run to run: they stay in the journal, so that equal inputs give an equal report.
-    quiet = tuple(one.model_copy(update={"seconds": None}) for one in results)
-    return NumericsReport(device=session.profile.name, lock=body_hash(lock), seed=setting.plan.seed, cases=quiet)
+    return tuple(one.model_copy(update={"seconds": None}) for one in results)
 
 
-def _cases(session: Session, trace: Trace, lock: Lock) -> list[Case]:
+def _model(session: Session, trace: Trace, lock: Lock, results: tuple[CaseResult, ...]) -> ModelCheck | None:
+    """Check the whole model in this process, unless a kernel was seen to end or to hold the process it runs in."""
+    if session.plan.check.level == "ops":
+        return None
+    if deadly := next((one for one in results if one.status in ("crashed", "hung")), None):
+        reason = f"{deadly.op} {deadly.status} when it ran alone, and the whole model would meet it again"
+        return ModelCheck(status="skipped", reason=reason, seed=session.plan.check.seed)
+    with threads_for(trace), activate(lock, session.device, session.implementations):
+        return model_level(session, trace)
+
+
+def _refuse(session: Session, trace: Trace, lock: Lock) -> None:
     where = str(session.folder.path)
     if not trace.entries:
         raise Day0Error(where, "the trace is empty, and comparing nothing is an error", hint="trace a model first")
     if lock.device != session.profile.name:
         what = f"the lock was made for {lock.device}, and this is {session.profile.name}"
         raise Day0Error(where, what, hint=f"lock again: day0 register --run {where}")
-    cases = list(plan_cases(trace, session.plan.check))
+
+
+def _cases(session: Session, trace: Trace) -> list[Case]:
+    where = str(session.folder.path)
+    captured = find_captured(session.folder.path)
+    cases = list(plan_cases(trace, session.plan.check, captured, devices=device_count(session.device)))
     if not cases:
         raise Day0Error(where, "no case was planned, and comparing nothing is an error", hint="see check in plan.json")
     return cases
@@ -72,7 +104,13 @@ def _setting(session: Session, trace: Trace, lock: Lock) -> Setting:
     plan = session.plan
     files = tuple(str(Path(one).resolve()) for one in plan.register_.load)
     return Setting(
-        profile=session.profile, lock=lock, trace=trace, plan=plan.check, files=files, without=plan.register_.without
+        profile=session.profile,
+        lock=lock,
+        trace=trace,
+        plan=plan.check,
+        files=files,
+        without=plan.register_.without,
+        captured=find_captured(session.folder.path),
     )
 
 

@@ -40,6 +40,7 @@ def trace(
     world_size: int = 1,
     level: str = "both",
     shapes: list[str] | None = None,
+    capture: bool = False,
 ) -> int:
     """`day0 trace`: start a run folder with a model."""
     talk, folder = Talk(as_json=json), RunFolder(run)
@@ -56,10 +57,12 @@ def trace(
         name=run.name or "run",
         world_size=world_size,
         adapt=adapt or [],
+        capture=capture,
     )
     before = folder.read_plan()
     _refuse_other_model(folder, before, asked, force=force)
-    plan = asked if before is None else before.model_copy(update={"workload": asked.workload, "trace": asked.trace})
+    said = {"workload": asked.workload, "trace": asked.trace, "capture": asked.capture}
+    plan = asked if before is None else before.model_copy(update=said)
     if force:
         plan = plan.model_copy(update={"model": asked.model})
     return _single(STAGES[0], Session(plan=plan, folder=folder, talk=talk, force=force), json=json, view=view)
@@ -88,6 +91,9 @@ def stage(
     jobs: int = 0,
     case_timeout: float | None = None,
     expect: Path | None = None,
+    thorough: bool = False,
+    level: str | None = None,
+    seed: int | None = None,
 ) -> int:
     """One of the stages after trace, on a run folder. Faults are planted in this stage alone."""
     talk, folder = Talk(as_json=json), RunFolder(run)
@@ -104,6 +110,9 @@ def stage(
         replacements=replacements,
         replace=replace or [],
         strict=strict,
+        thorough=thorough,
+        level=level,
+        seed=seed,
     )
     plan = override_check(plan, case_timeout=case_timeout, expect=expect)
     if not plan.device:

@@ -116,7 +116,7 @@ def formats(*, json: bool) -> int:
         "targets": {one.name: one.summary for one in load_targets().values()},
         "pairs": [{"source": one.source, "target": one.target, "statement": one.statement} for one in pairs()],
         "architectures": {one.name: one.summary for one in load_architectures().values()},
-        "tiers": {one.name: one.missing() or one.summary for one in load_tiers().values()},
+        "tiers": {one.name: one.missing("cpu") or one.summary for one in load_tiers().values()},
     }
     show_convert.formats(talk, found)
     _print(json, jsonlib.dumps(found, indent=1) + "\n")

@@ -43,10 +43,15 @@ def run_guarded(action: Callable[[], int]) -> int:
 
 def message_of(error: Day0Error) -> str:
     """Return the message as the user reads it."""
-    lines = [f"error: {error.where}: {error.what}", *(f"  {fact}" for fact in error.facts)]
+    lines = [_indented(f"error: {error.where}: {error.what}"), *(_indented(f"  {fact}") for fact in error.facts)]
     if error.hint:
         lines += ["", f"hint: {error.hint}"]
     return clean("\n".join(lines))
+
+
+def _indented(text: str) -> str:
+    """Move further lines to the right: names from files may hold a line break, and a line that looks like ours."""
+    return text.replace("\n", "\n      ")
 
 
 def clean(text: str) -> str:

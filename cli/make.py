@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import shutil
 from pathlib import Path
-
-import torch
 
 from day0.analyzers.canary.context import CanaryContext
 from day0.analyzers.canary.run import run_stages
+from day0.analyzers.cases.captured import FOLDER
 from day0.analyzers.inventory import take_inventory
 from day0.analyzers.parallel import trace_one_rank
+from day0.analyzers.recording.keeping import keeping
 from day0.analyzers.trace import trace_model
 from day0.analyzers.traced_inputs.document import read_inputs
 from day0.analyzers.traced_inputs.importing import import_trace
 from day0.cli.session import Session
+from day0.cli.threads import threads_for
 from day0.codec import body_hash
 from day0.errors import Day0Error
 from day0.models.inputs import inputs_path, no_model
@@ -34,11 +34,30 @@ def make_trace(session: Session) -> Trace:
     path = inputs_path(session.plan.model.source)
     if path is not None:
         return _import(session, path)
+    if session.plan.capture:
+        return _capture(session)
+    shutil.rmtree(session.folder.file(FOLDER), ignore_errors=True)  # values of another trace
     phases = plan_phases(session.spec, session.plan.workload)
     ranks = session.plan.workload.world_size
     if ranks > 1:
         return trace_one_rank(session.spec, phases, ranks, mode=session.plan.trace, progress=session.talk.progress)
     return trace_model(session.spec, phases, mode=session.plan.trace, progress=session.talk.progress)
+
+
+def _capture(session: Session) -> Trace:
+    """Trace with real values and keep them."""
+    if session.plan.workload.world_size > 1:
+        raise Day0Error("--capture", "one rank of several has no values of its own", hint="leave --world-size away")
+    if session.plan.trace not in ("auto", "real"):
+        raise Day0Error("--capture", f"a trace of mode {session.plan.trace} has no values", hint="use --mode real")
+    phases = plan_phases(session.spec, session.plan.workload)
+    with keeping(session.folder.file(FOLDER)) as keeper:
+        trace = trace_model(session.spec, phases, mode="real", progress=session.talk.progress)
+    session.talk.note(f"kept the values of {len(keeper.files)} calls, {keeper.bytes / 2**20:,.1f} MiB")
+    if keeper.left_out:
+        name, reason = min(keeper.left_out.items())
+        session.talk.note(f"{len(keeper.left_out)} calls were not kept; the first of them, {name}: {reason}")
+    return trace
 
 
 def _import(session: Session, path: Path) -> Trace:
@@ -74,25 +93,6 @@ def make_lock(session: Session, inventory: Inventory | None = None) -> Lock:
     return locking.upgrade(session.folder.need(Lock).record, made, session.upgrade)
 
 
-SMALL_MODEL_BYTES = 64 << 20
-
-
-@contextmanager
-def _threads_for(trace: Trace) -> Iterator[None]:
-    """Run small models on one thread.
-
-    Their operators are too short to share: with another program on the second of two cores, waiting for each other made
-    the toy's check and canary ten times slower. On one thread the CPU's sums also come in one order.
-    """
-    before = torch.get_num_threads()
-    if trace.model.parameter_bytes < SMALL_MODEL_BYTES:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def make_canary(session: Session) -> CanaryReport:
     """Stage 5. Only a lock whose numerics passed may enter, unless the user says otherwise, which is recorded."""
     trace = session.folder.need(Trace).record
@@ -102,7 +102,7 @@ def make_canary(session: Session) -> CanaryReport:
     _refuse_unverified(session, lock, numerics)
     plan = session.plan.canary
     evidence = session.folder.file("evidence")
-    with _threads_for(trace), activate(lock, session.device, session.implementations) as active:
+    with threads_for(trace), activate(lock, session.device, session.implementations) as active:
         _tell(session, active)
         context = CanaryContext(
             spec=session.spec,
@@ -143,8 +143,12 @@ def _refuse_unverified(session: Session, lock: Lock, numerics: NumericsReport) -
     # What the canary plants, the check may have been free of: faults that only a whole model shows are its own to find.
     measured = {key: value for key, value in session.measured_with("check").items() if key != "planted"}
     unproven = unverified(lock, session.profile.name, measured, report=body_hash(numerics)) if not bad else ()
-    if bad or unproven or lock.gaps:
+    model = (
+        f"the model level failed: {numerics.model.reason}" if numerics.model and numerics.model.status == "fail" else ""
+    )
+    if bad or unproven or lock.gaps or model:
         facts = tuple(f"{case.op} {case.shapes}: {case.status}, {case.reason}" for case in bad[:5])
+        facts += (model,) if model else ()
         facts += unproven[:5]
         facts += tuple(f"{gap.operator}: {gap.reason}" for gap in lock.gaps[:5])
         counts = f"{len(bad)} cases failed, {len(unproven)} entries lack evidence, {len(lock.gaps)} gaps are open"

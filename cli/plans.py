@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from day0 import playbooks
 from day0.errors import Day0Error, near_names
-from day0.playbook import ModelPlan, PhasePlan, Playbook, RegisterPlan, WorkloadPlan
+from day0.playbook import CheckPlan, ModelPlan, PhasePlan, Playbook, RegisterPlan, WorkloadPlan
 
 __all__ = ["override_check", "override_plan", "parse_phase", "parse_set", "playbook_path", "trace_plan"]
 
@@ -30,6 +30,7 @@ def trace_plan(
     name: str,
     world_size: int = 1,
     adapt: Sequence[str] = (),
+    capture: bool = False,
 ) -> Playbook:
     """Make the plan of a run folder that begins with `day0 trace`; the device comes later."""
     modes = get_args(Playbook.model_fields["trace"].annotation)
@@ -42,6 +43,7 @@ def trace_plan(
             "model": _model_plan(model, sets, dtype, trust_remote_code, shrink, tuple(adapt)),
             "workload": _workload(batch, world_size, phases),
             "trace": mode,
+            "capture": capture,
             "device": "",
         }
     )
@@ -136,6 +138,9 @@ def override_plan(
     without: Sequence[str] = (),
     replace: Sequence[str] = (),
     strict: bool = False,
+    thorough: bool = False,
+    level: str | None = None,
+    seed: int | None = None,
 ) -> Playbook:
     """Let flags override what the plan says; what no flag names stays."""
     changes: dict[str, Any] = {}
@@ -156,8 +161,21 @@ def override_plan(
         changes["replace"] = tuple(dict.fromkeys((*plan.register_.replace, *replace)))
     if load:
         changes["load"] = (*plan.register_.load, *(str(path) for path in load if str(path) not in plan.register_.load))
+    if thorough:
+        plan = plan.model_copy(update={"check": plan.check.model_copy(update={"thorough": True})})
     register = plan.register_.model_copy(update=changes)
-    return plan.model_copy(update={"register_": register, **({"device": device} if device is not None else {})})
+    plan = plan.model_copy(update={"register_": register, "check": _at_level(plan.check, level, seed)})
+    return plan.model_copy(update={"device": device}) if device is not None else plan
+
+
+def _at_level(check: CheckPlan, level: str | None, seed: int | None) -> CheckPlan:
+    check = check if seed is None else check.model_copy(update={"seed": seed})
+    if level is None:
+        return check
+    allowed = get_args(CheckPlan.model_fields["level"].annotation)
+    if level not in allowed:
+        raise Day0Error("--level", f"'{level}' is not known", hint=f"use one of: {', '.join(allowed)}")
+    return check.model_copy(update={"level": level})
 
 
 def playbook_path(asked: Path) -> Path:

@@ -147,7 +147,8 @@ class Session:
             case "model":
                 return self.spec.fingerprint
             case "workload":
-                return hash_json([plan.workload.model_dump(mode="json"), plan.trace])
+                captures = ["capture"] if plan.capture else []
+                return hash_json([plan.workload.model_dump(mode="json"), plan.trace, *captures])
             case "versions":
                 return hash_json({key: self.environment[key] for key in ("torch", "transformers")})
             case "device":
@@ -157,8 +158,11 @@ class Session:
             case "choices":
                 return hash_json([plan.register_.model_dump(mode="json", exclude={"load"}), list(self.namespaces)])
             case "cases":
+                from day0.analyzers.cases.captured import index_hash
+
+                captured = index_hash(self.folder.path)
                 over = [one.until is not None and one.until < datetime.now(UTC).date() for one in plan.check.expect]
-                return hash_json([plan.check.model_dump(mode="json"), *over])
+                return hash_json([plan.check.model_dump(mode="json"), *over, *([captured] if captured else [])])
             case "gates":
                 return hash_json([plan.canary.model_dump(mode="json"), self.allow_unverified])
         raise KeyError(name)

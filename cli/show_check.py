@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from day0.analyzers.checking.causes import Cause, causes
+from day0.cli import show_model_check
 from day0.cli.talk import Talk, safe
 from day0.records import CaseResult, NumericsReport
 
@@ -26,6 +27,7 @@ def numerics(talk: Talk, report: NumericsReport) -> None:
     _goldens(talk, report.cases)
     _skipped(talk, report.cases)
     _notes(talk, report.cases)
+    show_model_check.model_check(talk, report.model)
 
 
 def _show_cause(talk: Talk, cause: Cause) -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from day0.cli.talk import Talk, safe
+from day0.cli.talk import Talk
+from day0.cli.talk import safe as harmless
 
 if TYPE_CHECKING:
     from day0.converters.convert import Step
@@ -23,6 +24,11 @@ WORDS = {
     "refused": "refused",
 }
 ORDER = ("refused", "bounded", "exact_with_subnormals", "exact")
+
+
+def safe(text: str) -> str:
+    """Return a name from outside on one line: a second one would look as if we had said it."""
+    return harmless(text.replace("\n", "\N{REPLACEMENT CHARACTER}"))
 
 
 def size(count: float) -> str:
@@ -124,9 +130,10 @@ def _end(talk: Talk, report: ConvertReport) -> None:
     if report.dropped:
         talk.say(f"{len(report.dropped):,} scales of activations are left out, such as {safe(report.dropped[0])}")
     if report.left:
-        talk.note(f"not taken along: {', '.join(report.left[:5])}")
+        more = f" and {len(report.left) - 5:,} more" if len(report.left) > 5 else ""
+        talk.note(f"not taken along: {', '.join(report.left[:5])}{more}".replace("\n", " "))
     for note in report.notes:
-        talk.note(note)
+        talk.note(note.replace("\n", " "))
 
 
 def checked(talk: Talk, weights: int, values: int, tensors: int, wrong: tuple[str, ...]) -> None:

@@ -52,10 +52,17 @@ def of_numerics(report: NumericsReport) -> Verdict:
     text = ", ".join(f"{count} {status}" for status, count in counts.most_common()) or "no cases"
     found = causes(report.cases)
     problems = tuple(_cause_text(cause) for cause in found)
-    ran = any(case.status != "skipped" for case in report.cases)
+    if report.model is not None:
+        text += f", model {report.model.status}"
+        problems += (f"model: {report.model.reason}",) if report.model.status == "fail" else ()
+    ran = any(case.status != "skipped" for case in report.cases) or _model_ran(report)
     if not ran:
         problems = ("no case could be run; the record says why for each", *problems)
-    return ran and not found, text, problems
+    return ran and not problems, text, problems
+
+
+def _model_ran(report: NumericsReport) -> bool:
+    return not report.cases and report.model is not None and report.model.status != "skipped"
 
 
 def _cause_text(cause: Cause) -> str:

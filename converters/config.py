@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from day0.converters.find import quantisation_of
@@ -17,10 +16,11 @@ _OLD = ("quantization_config", "compression_config", "expert_dtype")
 
 def new_config(plan: Plan) -> dict[str, Any]:
     """Return the config with `quantization_config` replaced or taken out, where it was found, else at the top."""
-    config: dict[str, Any] = copy.deepcopy(plan.folder.config)
+    config = dict(plan.folder.config)
     text = config.get("text_config")
     owner = config
     if isinstance(text, dict):
+        text = config["text_config"] = dict(text)
         if any(key in text for key in _OLD) and "quantization_config" not in config:
             owner = text
         for key in _OLD:

@@ -17,10 +17,12 @@ from typing import Any
 from day0 import __version__
 from day0.codec import encode
 from day0.converters.config import finer_targets, left_quantised, new_config
+from day0.converters.folder import MANIFEST
 from day0.converters.header import read_header
-from day0.converters.journal import JOURNAL, Journal
+from day0.converters.journal import JOURNAL, Journal, Stamps
 from day0.converters.plan import Item, Plan, refuse_inexact
 from day0.converters.shard import METADATA, Stopped, write_shard
+from day0.converters.textfile import read_text
 from day0.converters.tiers._tier import Tier
 from day0.converters.verdict import Verdict, acceptable
 from day0.converters.writer import PART, planned_size, sync_folder
@@ -29,7 +31,6 @@ from day0.records.convert import ConvertedFile, ConvertedWeight, ConvertReport
 
 __all__ = ["MANIFEST", "Step", "convert", "report_of"]
 
-MANIFEST = "day0-convert.json"
 INDEX = "model.safetensors.index.json"
 LINKED_FROM = 16 << 20
 """Smaller files are copied: who edits a tokenizer of the result does not mean the source's."""
@@ -75,16 +76,19 @@ def convert(
     if finished is not None:
         return finished
     journal = _begin(plan, target)
-    verdicts = _shards(plan, target, tier, journal, jobs, watch)
-    plan = _with_verdicts(plan, verdicts)
-    report = report_of(plan, done=True)
     try:
+        verdicts = _shards(plan, target, tier, journal, jobs, watch)
+        _refuse_changed(plan, plan.items())
+        plan = _with_verdicts(plan, verdicts)
+        report = report_of(plan, done=True)
         _rest(plan, target, report, environment or {})
+        journal.remove()
+        sync_folder(target)
     except OSError as error:
         what = f"cannot be written: {error.strerror or error}"
         raise Day0Error(str(target), what, hint="make room, and run the same command to go on") from None
-    journal.remove()
-    sync_folder(target)
+    finally:
+        journal.close()
     return report
 
 
@@ -97,13 +101,15 @@ def _identity(plan: Plan) -> dict[str, object]:
 
 
 def _check_target(plan: Plan, target: Path) -> None:
-    source = plan.folder.path.resolve()
-    here = target.resolve()
-    if here == source:
+    # realpath: Path.resolve raises for links that lead to themselves, up to Python 3.12.
+    source, here = (Path(os.path.realpath(one)) for one in (plan.folder.path, target))
+    if here == source or (here.exists() and here.samefile(source)):
         raise Day0Error(str(target), "it is the source, which is never written to", hint="name another folder")
     if here.is_relative_to(source) or source.is_relative_to(here):
         what = "source and result would lie within each other"
         raise Day0Error(str(target), what, hint="name a folder beside the source")
+    if target.is_symlink() and not target.exists():
+        raise Day0Error(str(target), "it is a link to nowhere", hint="remove the link, or name another folder")
     if target.exists() and not target.is_dir():
         raise Day0Error(str(target), "there is a file of that name", hint="name a folder")
     if target.is_dir():
@@ -119,7 +125,8 @@ def _finished(plan: Plan, target: Path) -> ConvertReport | None:
     path = target / MANIFEST
     if not path.exists() or (target / JOURNAL).exists():
         return None
-    found = decode(ConvertReport, path.read_text(encoding="utf-8"), where=str(path), remake="day0 convert").record
+    again = f"name another folder, or remove {MANIFEST} if it is not day0's"
+    found = decode(ConvertReport, read_text(path, hint=again), where=str(path), remake="day0 convert").record
     if (found.source, found.parameters) != (plan.folder.fingerprint(), plan.parameters):
         what = "it holds the result of another conversion"
         raise Day0Error(str(target), what, hint="name another folder; a result is never overwritten")
@@ -128,6 +135,11 @@ def _finished(plan: Plan, target: Path) -> ConvertReport | None:
         if file.kind == "weights" and (not whole.is_file() or whole.stat().st_size != file.bytes):
             what = f"{file.name} is missing or has another size than {file.bytes:,} bytes"
             raise Day0Error(str(target), what, hint=f"remove {MANIFEST} and run it again into a new folder")
+    recorded = {file.name for file in found.files}
+    for name in (*plan.shards, "config.json", *_index_names(plan)):
+        if not (target / name).is_file() or (name in plan.shards and name not in recorded):
+            what = f"{name} is missing" if name not in plan.shards else f"{MANIFEST} does not name {name}"
+            raise Day0Error(str(target), what, hint="run it again into a new folder")
     return found
 
 
@@ -139,19 +151,27 @@ def _begin(plan: Plan, target: Path) -> Journal:
         journal = Journal(target, _identity(plan))
     except OSError as error:
         raise Day0Error(str(target), f"cannot be written: {error.strerror}", hint="check its permissions") from None
-    for name in list(journal.done):
-        if not _complete(plan, target, name):
-            del journal.done[name]
-    for left in target.glob("*" + PART):
-        left.unlink()
-    _refuse_full(plan, target, journal)
+    try:
+        for name in list(journal.done):
+            if not _complete(plan, target, name, journal.stamps[name]):
+                del journal.done[name]
+        for left in target.glob("*" + PART):
+            if not left.is_dir():
+                left.unlink()
+        _refuse_full(plan, target, journal)
+    except BaseException:
+        journal.close()
+        raise
     return journal
 
 
-def _complete(plan: Plan, target: Path, name: str) -> bool:
-    """Say whether a file that the journal names is what the plan would make it, as far as its header says."""
+def _complete(plan: Plan, target: Path, name: str, stamps: Stamps) -> bool:
+    """Say whether a file that the journal names is what the plan would make it, as far as its header says.
+
+    Not where a source file was written since: its shapes are the same, and its values may be others.
+    """
     items = plan.shards.get(name)
-    if items is None or not (target / name).is_file():
+    if items is None or not (target / name).is_file() or stamps != _stamps(plan, items):
         return False
     try:
         header = read_header(target / name)
@@ -159,6 +179,23 @@ def _complete(plan: Plan, target: Path, name: str) -> bool:
         return False
     planned = {one.name: (one.dtype, one.shape) for item in items for one in item.outputs.values()}
     return {one.name: (one.dtype, one.shape) for one in header.tensors.values()} == planned
+
+
+def _stamps(plan: Plan, items: tuple[Item, ...]) -> Stamps:
+    """Return size and time of the source files that items are read from, as they were when their headers were read."""
+    parts = [part for item in items if item.weight is not None for part in item.weight.parts.values()]
+    parts += [item.kept for item in items if item.kept is not None]
+    headers = {name: plan.folder.shards[name] for name in sorted({part.file.name for part in parts})}
+    return {name: [one.size, one.changed_at] for name, one in headers.items()}
+
+
+def _refuse_changed(plan: Plan, items: tuple[Item, ...]) -> None:
+    for name, (size, changed_at) in _stamps(plan, items).items():
+        path = plan.folder.shards[name].path
+        found = path.stat() if path.exists() else None
+        if found is None or (found.st_size, found.st_mtime_ns) != (size, changed_at):
+            what = "it was written while it was converted: values of two versions may be mixed"
+            raise Day0Error(str(path), what, hint="run the same command again; what was made from it is made anew")
 
 
 def _size(items: tuple[Item, ...]) -> int:
@@ -213,11 +250,12 @@ def _shards(
             found = write_shard(
                 target / name, open_[name], plan.parameters, tier.decode, lambda count: progress.step(name, count)
             )
+            _refuse_changed(plan, open_[name])
             _refuse_surprise(plan, open_[name], found)
         except Stopped:
             return
         with lock:
-            journal.add(name, found)
+            journal.add(name, found, _stamps(plan, open_[name]))
 
     with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
         running = [pool.submit(one, name) for name in open_]
@@ -265,8 +303,12 @@ def _rest(plan: Plan, target: Path, report: ConvertReport, environment: dict[str
     _write_text(target / "config.json", _pretty(new_config(plan)))
     text = encode(report, inputs={"source": report.source}, environment=environment)
     _write_text(target / MANIFEST, text)
-    if plan.folder.index is not None or len(plan.shards) > 1:
-        _write_text(target / (plan.folder.index or INDEX), _pretty(_index(plan)))
+    for name in _index_names(plan):
+        _write_text(target / name, _pretty(_index(plan)))
+
+
+def _index_names(plan: Plan) -> tuple[str, ...]:
+    return (plan.folder.index or INDEX,) if plan.folder.index is not None or len(plan.shards) > 1 else ()
 
 
 def _bring(source: Path, target: Path) -> None:

@@ -81,7 +81,8 @@ def find_weights(folder: Folder, architecture: Architecture, parameters: Convers
         known = architecture.role(name)
         if known is None:
             continue
-        found = plain.find(stored, folder.tensors, quantisation) if known.role != "keep" else None
+        # Nothing can become of no values: such a tensor stays what it is.
+        found = plain.find(stored, folder.tensors, quantisation) if known.role != "keep" and stored.nbytes else None
         if found is None:
             kept.append(stored)
         else:
@@ -94,7 +95,12 @@ def _claimed(folder: Folder, quantisation: Mapping[str, Any], parameters: Conver
     found: list[Weight] = []
     owners: dict[str, str] = {}
     for stored in folder.tensors.values():
-        weight = next((one for form in formats if (one := form.find(stored, folder.tensors, quantisation))), None)
+        # Without bytes, a shape may claim any number of experts.
+        weight = (
+            next((one for form in formats if (one := form.find(stored, folder.tensors, quantisation))), None)
+            if stored.nbytes
+            else None
+        )
         if weight is None:
             continue
         for part in weight.parts.values():
@@ -111,7 +117,9 @@ def _claimed(folder: Folder, quantisation: Mapping[str, Any], parameters: Conver
 def _refuse_orphan(stored: Stored) -> None:
     """Refuse halves of a quantised weight: copied on, they would be garbage without an error."""
     kind = ""
-    if stored.name.endswith(_PAYLOAD_ENDS) and stored.dtype in ("U8", "I8", "I32"):
+    if not stored.nbytes and (stored.name.endswith((*_PAYLOAD_ENDS, *_SCALE_ENDS)) or stored.dtype in _NARROW):
+        kind = "a part of a quantised weight without a value in it"
+    elif stored.name.endswith(_PAYLOAD_ENDS) and stored.dtype in ("U8", "I8", "I32"):
         kind = "packed codes that no scales fit"
     elif stored.name.endswith(_SCALE_ENDS):
         kind = "a scale whose weight is missing, or does not fit it"

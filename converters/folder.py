@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import json
+import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from day0.converters.header import Header, Stored, read_header
 from day0.converters.journal import JOURNAL
+from day0.converters.textfile import read_json
 from day0.errors import Day0Error
 from day0.hashing import hash_json
 
-__all__ = ["INDEX", "Folder", "open_folder"]
+__all__ = ["INDEX", "MANIFEST", "Folder", "open_folder"]
 
 INDEX = ".safetensors.index.json"
-MAX_JSON_BYTES = 256 << 20
+MANIFEST = "day0-convert.json"
+"""The record of the conversion that made a folder; what is made from it gets one of its own."""
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _AGAIN = "fetch the checkpoint again; it may not be complete"
 
@@ -61,8 +63,9 @@ def open_folder(path: Path) -> Folder:
     names = _indexed(path, path / index, document) if index else _loose(path)
     shards = {name: read_header(_inside(path, name)) for name in names}
     tensors = _joined(path, shards, document.get("weight_map") if index else None)
-    config = _json(path / "config.json") if (path / "config.json").exists() else {}
-    others, left = _others(path, {*shards, "config.json", index or ""})
+    # lexists: a link to nowhere is a file that is missing, not one that nobody needs.
+    config = _json(path / "config.json") if os.path.lexists(path / "config.json") else {}
+    others, left = _others(path, {*shards, "config.json", MANIFEST, index or ""})
     found = document.get("metadata")
     return Folder(
         path=path,
@@ -77,18 +80,7 @@ def open_folder(path: Path) -> Folder:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    _inside(path.parent, path.name)
-    try:
-        if path.stat().st_size > MAX_JSON_BYTES:
-            raise Day0Error(str(path), f"{path.stat().st_size:,} bytes are too many for it", hint=_AGAIN)
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise Day0Error(str(path), f"it is not JSON: {str(error)[:200]}", hint=_AGAIN) from None
-    except OSError as error:
-        raise Day0Error(str(path), f"cannot be read: {error.strerror}", hint="check its permissions") from None
-    if not isinstance(document, dict):
-        raise Day0Error(str(path), "it is no JSON object", hint=_AGAIN)
-    return document
+    return read_json(_inside(path.parent, path.name), hint=_AGAIN)
 
 
 def _indexed(folder: Path, index: Path, document: dict[str, Any]) -> list[str]:
@@ -98,21 +90,28 @@ def _indexed(folder: Path, index: Path, document: dict[str, Any]) -> list[str]:
     names = sorted(set(found.values()))
     for name in names:
         parts = PurePosixPath(name).parts
-        bad = len(parts) != 1 or parts[0] in ("..", "/") or any(char in name for char in "\\\0:")
+        bad = len(parts) != 1 or parts[0] in ("..", "/") or any(char in name for char in "\\:")
+        bad = bad or not name.isprintable()
         if bad or not name.endswith(".safetensors"):
             what = f"it points to {name[:100]!r}, which is no safetensors file of this folder"
             raise Day0Error(str(index), what, hint="do not trust this checkpoint; fetch it from where you do")
-    absent = [name for name in names if not (folder / name).is_file()]
+    absent = [name for name in names if not os.path.isfile(folder / name)]  # noqa: PTH113 - False for names of any length
     if absent:
-        what = f"{len(absent)} of the {len(names)} files that {index.name} names are missing: {', '.join(absent[:3])}"
+        what = f"{len(absent)} of the {len(names)} files that {index.name} names are missing: {', '.join(one[:100] for one in absent[:3])}"
         raise Day0Error(str(folder), what, hint="the download may not be finished")
     return names
 
 
 def _loose(folder: Path) -> list[str]:
-    names = sorted(one.name for one in folder.glob("*.safetensors") if one.is_file())
+    names = sorted(one.name for one in folder.glob("*.safetensors"))
     if "model.safetensors" in names:
-        return ["model.safetensors"]
+        names = ["model.safetensors"]
+    absent = [name for name in names if not (folder / name).is_file()]
+    absent += [repr(name) for name in names if not name.isprintable()]
+    if absent:
+        # In a hub cache: a link to a blob that was not fetched.
+        what = f"{len(absent)} of its {len(names)} safetensors files are no files: {', '.join(absent[:3])}"
+        raise Day0Error(str(folder), what, hint="the download may not be finished")
     if not names:
         pickled = sorted(one.name for one in folder.iterdir() if one.suffix in _PICKLED)
         what = f"its weights are pickled ({pickled[0]})" if pickled else "it holds no safetensors files"
@@ -124,16 +123,17 @@ def _inside(folder: Path, name: str) -> Path:
     """Return the path of a file, which may be a link only to inside the folder, or into the blobs of a hub cache."""
     path = folder / name
     if not _stays(folder, path):
-        what = f"it is a link to {str(path.resolve())[:200]}, outside the checkpoint"
+        what = f"it is a link to {os.path.realpath(path)[:200]}, outside the checkpoint"
         raise Day0Error(str(path), what, hint="put the file itself there, if it belongs to the checkpoint")
     return path
 
 
 def _stays(folder: Path, path: Path) -> bool:
-    home = folder.resolve()
+    home = Path(os.path.realpath(folder))
     # A hub cache keeps NAME/snapshots/REVISION/file as a link to NAME/blobs/HASH.
     blobs = home.parent.parent / "blobs" if home.parent.name == "snapshots" else home
-    target = path.resolve()
+    # realpath: Path.resolve raises for links that lead to themselves, up to Python 3.12.
+    target = Path(os.path.realpath(path))
     return target.is_relative_to(home) or target.is_relative_to(blobs)
 
 
@@ -159,11 +159,13 @@ def _others(folder: Path, known: set[str]) -> tuple[tuple[str, ...], tuple[str, 
     others: list[str] = []
     left: list[str] = []
     for path in sorted(folder.rglob("*")):
-        name = str(path.relative_to(folder))
+        # A name that is no text cannot stand in the report, and nothing that reads checkpoints looks for one.
+        name = os.fsencode(path.relative_to(folder)).decode(errors="backslashreplace")
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         if name in known or path.is_dir() or hidden:
             continue
+        text = name == str(path.relative_to(folder))
         weights = path.suffix == ".safetensors" or path.suffix in _PICKLED or name.endswith(INDEX)
-        keep = path.is_file() and _stays(folder, path) and not weights
+        keep = text and path.is_file() and _stays(folder, path) and not weights
         (others if keep else left).append(name)
     return tuple(others), tuple(left)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from day0.converters.textfile import size_of_file
 from day0.errors import Day0Error
 from day0.hashing import hash_bytes
 
@@ -69,6 +70,8 @@ class Header:
 
     path: Path
     size: int
+    changed_at: int
+    """When the file was written last, in nanoseconds: whether it is still the same when it has been converted."""
     tensors: dict[str, Stored]
     metadata: dict[str, str]
     digest: str
@@ -77,10 +80,11 @@ class Header:
 def read_header(path: Path) -> Header:
     """Read and check the header of one file.
 
-    Raises Day0Error: no safetensors file, cut off, longer than its tensors, not JSON, a name twice, an entry that is
-    incomplete, an unknown dtype, a shape that does not take the bytes of its place, tensors that overlap or leave a gap.
+    Raises Day0Error: no safetensors file, cut off, longer than its tensors, not JSON in UTF-8, a name twice, an entry
+    that is incomplete, an unknown dtype, a shape that does not take the bytes of its place, tensors that overlap or
+    leave a gap.
     """
-    text, size = _text(path)
+    text, size, changed_at = _text(path)
     document = _parsed(path, text)
     metadata = document.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
@@ -88,12 +92,14 @@ def read_header(path: Path) -> Header:
     begin = 8 + len(text)
     tensors = {name: _stored(path, name, entry, begin) for name, entry in document.items()}
     _refuse_gaps(path, tensors, begin, size)
-    return Header(path=path, size=size, tensors=tensors, metadata=metadata, digest=hash_bytes(text))
+    return Header(
+        path=path, size=size, changed_at=changed_at, tensors=tensors, metadata=metadata, digest=hash_bytes(text)
+    )
 
 
-def _text(path: Path) -> tuple[bytes, int]:
+def _text(path: Path) -> tuple[bytes, int, int]:
     try:
-        size = path.stat().st_size
+        size, changed_at = size_of_file(path), path.stat().st_mtime_ns
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(MAX_HEADER_BYTES, size - 8):
@@ -104,20 +110,23 @@ def _text(path: Path) -> tuple[bytes, int]:
         raise Day0Error(str(path), f"cannot be read: {error.strerror}", hint="check its permissions") from None
     if len(text) != length:
         raise Day0Error(str(path), "it became shorter while it was read", hint=_AGAIN)
-    return text, size
+    return text, size, changed_at
 
 
 def _parsed(path: Path, text: bytes) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise Day0Error(str(path), f"{twice[:120]!r} stands twice in its header", hint=_AGAIN)
+        found: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in found:
+                raise Day0Error(str(path), f"{name[:120]!r} stands twice in its header", hint=_AGAIN)
+            # An escape can spell half a character, which no file that we write can hold.
+            name.encode()
+            found[name] = value
         return found
 
     try:
-        document = json.loads(text, object_pairs_hook=unique)
+        # Decoded here: json would also take UTF-16, which no other reader does.
+        document = json.loads(text.decode(), object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
         raise Day0Error(str(path), f"its header is not JSON: {str(error)[:200]}", hint=_AGAIN) from None
     if not isinstance(document, dict):
@@ -134,7 +143,7 @@ def _stored(path: Path, name: str, entry: Any, begin: int) -> Stored:
     dtype, shape, place = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not _whole(shape) or not _whole(place) or len(place) != 2 or len(shape) > MAX_DIMENSIONS:
         raise refuse("its shape or place is no short list of whole numbers")
-    if dtype not in BITS:
+    if not isinstance(dtype, str) or dtype not in BITS:
         raise refuse(f"day0 does not know its dtype {str(dtype)[:40]!r}")
     bits = BITS[dtype]
     for size in shape:

@@ -18,7 +18,7 @@ from day0.converters.layout import arranged, biases
 from day0.converters.scan import scan
 from day0.converters.targets._target import Target
 from day0.converters.targets.load import load_targets, pick_target
-from day0.converters.verdict import Verdict, acceptable
+from day0.converters.verdict import REPAIR, Verdict, acceptable
 from day0.converters.weight import Weight
 from day0.converters.writer import Output
 from day0.errors import Day0Error
@@ -277,7 +277,7 @@ def refuse_inexact(plan: Plan) -> None:
     if len(shown) > MOST_FACTS:
         facts.append(f"and {len(shown) - MOST_FACTS} more")
     what = f"{len(shown)} of {sum(1 for one in plan.items() if one.target)} weights cannot be converted exactly"
-    hint = "--keep-nan keeps NaN where it is; else fetch the checkpoint again"
+    hint = REPAIR
     if not refused:
         finer = " --finer (smaller blocks where needed) or" if plan.target.finer else ""
         hint = f"add{finer} --allow-bounded; --dry-run shows every weight"

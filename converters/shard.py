@@ -19,7 +19,7 @@ from day0.converters.reading import Buffers, Reader
 from day0.converters.scan import tile_rows, tiles
 from day0.converters.targets._target import Job, Target
 from day0.converters.tiers._tier import Decode
-from day0.converters.verdict import Verdict, worst
+from day0.converters.verdict import REPAIR, Verdict, worst
 from day0.converters.weight import Weight
 from day0.converters.writer import Output, ShardWriter
 from day0.errors import Day0Error
@@ -164,7 +164,7 @@ def _convert_expert(item: Item, target: Target, job: Job, work: _Work) -> Verdic
         made = target.tile(replace(job, first=first), source)
         found = worst(found, made.verdict)
         if found.refusal:
-            raise Day0Error(weight.name, found.refusal, hint="fetch the checkpoint again, or --keep-nan")
+            raise Day0Error(weight.name, found.refusal, hint=REPAIR)
         for role, tensor in made.tensors.items():
             if item.transposed:
                 turned.add(role, tensor)

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from day0.records.convert import ConversionParameters, Exactness
 
-__all__ = ["Verdict", "acceptable", "worst"]
+__all__ = ["REPAIR", "Verdict", "acceptable", "worst"]
+
+REPAIR = "fetch the checkpoint again, or leave the weight out with --skip; --keep-nan is for NaN alone"
+"""What to do about a refusal."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -107,22 +107,29 @@ def _differ(item: Item, result: Weight, reader: Reader, other: Reader) -> int:
     if weight is None:
         return 0
     differ = 0
+    # Four-bit codes reach further than float32 does; other values were decoded in it, as loaders do.
+    exact = weight.format.mx is not None
     for number, expert in enumerate(weight.experts):
         theirs = result.experts[number]
-        turned = values64(result, other, theirs, 0, result.rows).t() if item.transposed else None
+        turned = values64(result, other, theirs, 0, result.rows, exact=exact).t() if item.transposed else None
         for first, last in tiles(weight, tile_rows(weight)):
             ours_RC = values64(weight, reader, expert, first, last)
-            made_RC = values64(result, other, theirs, first, last) if turned is None else turned[first:last]
+            made_RC = (
+                values64(result, other, theirs, first, last, exact=exact) if turned is None else turned[first:last]
+            )
             same = (ours_RC == made_RC) | (ours_RC.isnan() & made_RC.isnan())
             differ += int((~same).sum())
     return differ
 
 
-def values64(weight: Weight, reader: Reader, expert: int, first: int, last: int) -> torch.Tensor:
-    """Return rows of a weight in float64."""
+def values64(
+    weight: Weight, reader: Reader, expert: int, first: int, last: int, *, exact: bool = False
+) -> torch.Tensor:
+    """Return rows of a weight in float64: as loaders compute them in float32, or exactly."""
     if weight.format.mx is not None:
         tile = weight.format.mx(weight, reader, expert, first, last)
         return mxfp4_decode.reference(tile.codes_RP, tile.bytes_RG, torch.float64)
-    if weight.format.values is None:
+    read = weight.format.exact_values if exact and weight.format.exact_values is not None else weight.format.values
+    if read is None:
         raise TypeError(weight.format.name)
-    return weight.format.values(weight, reader, expert, first, last).to(torch.float64)
+    return read(weight, reader, expert, first, last).to(torch.float64)

@@ -101,6 +101,8 @@ class Format:
     """`mx(weight, reader, expert, first row, last row)`: only for formats whose values are E2M1 * 2^n."""
     values: Callable[[Weight, Reader, int, int, int], torch.Tensor] | None = None
     """The same for all others: values [R, C] as float32."""
+    exact_values: Callable[[Weight, Reader, int, int, int], torch.Tensor] | None = None
+    """The same as float64, without the range of float32 in between: what a comparison reads a result with."""
     exact_bits: Callable[[Weight, Reader], int | None] | None = None
     """Significant bits that hold every value, found from the scales alone; None where 24 do not."""
     note: str = ""

@@ -11,7 +11,17 @@ from pydantic import ValidationError
 from day0 import __version__
 from day0.errors import Day0Error
 from day0.hashing import hash_json
-from day0.records import CanaryReport, ConvertReport, FitReport, Inventory, Lock, NumericsReport, Record, Trace
+from day0.records import (
+    CanaryReport,
+    ConvertReport,
+    FitReport,
+    Inventory,
+    Lock,
+    NumericsReport,
+    Record,
+    SelftestReport,
+    Trace,
+)
 
 __all__ = ["SCHEMAS", "Envelope", "NewerRecordError", "body_hash", "decode", "encode"]
 
@@ -23,6 +33,7 @@ SCHEMAS: dict[type[Record], tuple[str, int]] = {
     CanaryReport: ("day0.canary", 1),
     FitReport: ("day0.fit", 1),
     ConvertReport: ("day0.convert", 1),
+    SelftestReport: ("day0.selftest", 1),
 }
 
 R = TypeVar("R", bound=Record)

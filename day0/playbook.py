@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
@@ -12,6 +12,7 @@ __all__ = [
     "CheckPlan",
     "ExpectedFailure",
     "Gate",
+    "ModelLevelPlan",
     "ModelPlan",
     "PhasePlan",
     "Playbook",
@@ -103,11 +104,50 @@ class ExpectedFailure(_Plan):
     """After this day the failure counts again."""
 
 
+RegimeName = Literal[
+    "ordinary",
+    "wide",
+    "ties",
+    "near_ties",
+    "constant",
+    "zeros",
+    "tiny",
+    "negative",
+    "large",
+    "extreme",
+    "subnormal",
+    "non_finite",
+    "masked",
+    "unread",
+    "impulse",
+    "large_integers",
+]
+"""Files of analyzers/cases/regimes."""
+
+
+class ModelLevelPlan(_Plan):
+    """How the model level of the check runs the whole model."""
+
+    new_tokens: int = Field(default=4, ge=1, le=256)
+    """Tokens that are decoded, greedily and sampled."""
+    max_mib: int = Field(default=512, ge=1)
+    """Weights of a larger model are not built three times, once of them in float64: the level is skipped."""
+
+
 class CheckPlan(_Plan):
     """How signatures are turned into cases."""
 
+    level: Literal["ops", "model", "all"] = "all"
+    """Operators, the whole model, or both."""
+    model: ModelLevelPlan = ModelLevelPlan()
+
     seed: int = 0
-    regimes: tuple[Literal["ordinary", "wide", "ties"], ...] = ("ordinary", "wide", "ties")
+    regimes: tuple[RegimeName, ...] = get_args(RegimeName)
+    """Which values inputs have; docs/cases.md says what each is for."""
+    derived: bool = True
+    """Also check calls that follow from the traced ones: other layouts and sizes, repeated, in parts, to be refused."""
+    thorough: bool = False
+    """Derive from every traced signature, and not from one of each kind; and try the forms that take long."""
     max_case_mib: int = Field(default=256, ge=1)
     case_timeout_s: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
     """Seconds for one call on the device; None: from what it costs (docs/check.md)."""
@@ -146,6 +186,8 @@ class Playbook(_Plan):
     model: ModelPlan
     workload: WorkloadPlan = WorkloadPlan()
     trace: Literal["auto", "meta", "fake", "real"] = "auto"
+    capture: bool = False
+    """Keep the values of traced calls, for the check to run on. Needs a trace of mode real."""
     device: str
     register_: RegisterPlan = Field(default=RegisterPlan(), alias="register")
     check: CheckPlan = CheckPlan()

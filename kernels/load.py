@@ -20,6 +20,7 @@ from day0.errors import USER_ERRORS, Day0Error
 from day0.hashing import hash_file, hash_json
 from day0.implementation import Implementation
 from day0.kernels import torch as torch_kernels
+from day0.kernels import triton as triton_kernels
 from day0.kernels.limits import constraint_fault
 from day0.sources import sources
 
@@ -32,17 +33,21 @@ __all__ = [
     "parents_in",
 ]
 
+PACKAGES = (torch_kernels, triton_kernels)
+"""Where the implementations lie that ship with day0."""
+
 
 def load_implementations() -> tuple[Implementation, ...]:
     """Return every implementation that ships with day0, in the order of the file names."""
     found: list[Implementation] = []
-    for info in sorted(pkgutil.iter_modules(torch_kernels.__path__), key=lambda one: one.name):
-        if not info.name.startswith("_"):
-            module = importlib.import_module(f"day0.kernels.torch.{info.name}")
-            path = Path(str(module.__file__))
-            parts = sources(path, (torch_kernels, reference_ops))
-            digest = hash_json([[part.parent.name, part.name, hash_file(part)] for part in parts])
-            found += implementations_in(module, digest, f"kernels/torch/{path.name}")
+    for package in PACKAGES:
+        for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda one: one.name):
+            if not info.name.startswith("_"):
+                module = importlib.import_module(f"{package.__name__}.{info.name}")
+                path = Path(str(module.__file__))
+                parts = sources(path, (*PACKAGES, reference_ops))
+                digest = hash_json([[part.parent.name, part.name, hash_file(part)] for part in parts])
+                found += implementations_in(module, digest, f"kernels/{path.parent.name}/{path.name}")
     return tuple(found)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from day0.reference_ops._checks import Arguments
+from day0.reference_ops._write import write
 
 __all__ = ["LAYOUTS", "argument_sets", "check_arguments", "fake", "fill", "normalised", "read_state", "write_state"]
 
@@ -51,10 +52,12 @@ def fake(q_BSHK: torch.Tensor, v_BSHV: torch.Tensor, state: torch.Tensor) -> tup
 
 
 def fill(args: tuple[Any, ...], kwargs: dict[str, Any], generator: torch.Generator) -> None:
-    """Decays at most 1 (g from -5 to 0) and write strengths between 0 and 1."""
+    """Decays at most 1 (g from -5 to 0, the last channel of each head at -5 throughout), strengths between 0 and 1."""
     g_BSHK, beta_BSH = args[3], args[4]
-    g_BSHK.copy_(-5.0 * torch.rand(g_BSHK.shape, generator=generator))
-    beta_BSH.copy_(torch.rand(beta_BSH.shape, generator=generator))
+    gates_BSHK = -5.0 * torch.rand(g_BSHK.shape, generator=generator)
+    gates_BSHK[..., -1:] = -5.0  # what is forgotten fastest: sums of gates over a chunk are then as large as they get
+    write(g_BSHK, gates_BSHK)
+    write(beta_BSH, torch.rand(beta_BSH.shape, generator=generator))
 
 
 def argument_sets(generator: torch.Generator, layout: str) -> Iterator[tuple[str, tuple[torch.Tensor, ...]]]:

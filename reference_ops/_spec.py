@@ -8,12 +8,13 @@ from typing import Any, Literal
 
 import torch
 
-__all__ = ["DEFAULT_TOLERANCE", "Attribute", "Operator", "Sample", "Tolerance"]
+__all__ = ["DEFAULT_TOLERANCE", "Attribute", "Operator", "Quantisation", "Routing", "Sample", "Tolerance"]
 
 # floats: error against a golden, relative to what the dtype itself costs · exact: bit for bit ·
 # index_set: indices compared as sets with the score margin at the cut, ties allowed · index_order: the same, and the
-# scores must come in the expected order
-Comparison = Literal["floats", "exact", "index_set", "index_order"]
+# scores must come in the expected order · routes: `routing` says what was chosen from, weights belong to the chosen ·
+# quantised: codes times scales, as `quantisation` says · nearby: exact for the inputs or for one of `nearby`
+Comparison = Literal["floats", "exact", "index_set", "index_order", "routes", "quantised", "nearby"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +59,30 @@ class Sample:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Routing:
+    """How an operator chooses experts, in float64: its results are weights [N, K] and expert numbers [N, K]."""
+
+    scores: Callable[..., torch.Tensor]
+    """What is chosen by [N, E], before any group is closed; same arguments as the operator."""
+    groups: Callable[..., tuple[int, int]]
+    """Into how many groups the experts are divided, and how many of them are chosen from; same arguments."""
+    weights: Callable[..., torch.Tensor]
+    """The weights [N, K] of given experts [N, K]; the experts come first, then the operator's arguments."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Quantisation:
+    """What an operator that returns codes and scales, in this order, quantises."""
+
+    values: Callable[..., torch.Tensor]
+    """The values before they are quantised, in float64 and rounded nowhere; same arguments as the operator."""
+    spread: Callable[..., torch.Tensor]
+    """Each scale over the codes that it belongs to; the scales come first, then the operator's arguments."""
+    power_of_two: Callable[..., bool]
+    """Whether scales have to be powers of two; same arguments."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Operator:
     """The whole meaning of one operator.
 
@@ -91,6 +116,12 @@ class Operator:
     """Results whose dtype is the device's own choice; their values are judged all the same."""
     choice_dim: Callable[[tuple[Any, ...], dict[str, Any]], int] | None = None
     """For index comparisons: the dimension of the first argument that is chosen from; the last without it."""
+    routing: Routing | None = None
+    quantisation: Quantisation | None = None
+    nearby: Callable[[tuple[Any, ...], dict[str, Any]], Iterator[tuple[tuple[Any, ...], dict[str, Any]]]] | None = None
+    """Arguments that rounding inside the operator cannot tell from the given ones: their results are right too."""
+    deterministic: bool = True
+    """Whether two calls with the same arguments must give the same bits."""
     tolerance: Tolerance = DEFAULT_TOLERANCE
     attributes: tuple[Attribute, ...] = ()
     verified_against: str = ""

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from day0.reference_ops._checks import Arguments
-from day0.reference_ops._spec import Attribute, Operator, Sample, Tolerance
+from day0.reference_ops._spec import Attribute, Operator, Routing, Sample, Tolerance
 
 __all__ = ["OP", "fake", "reference", "validate"]
 
@@ -72,8 +72,7 @@ def reference(
     if score == "softmax_topk":
         chosen_NK = best(logits_NE, topk)
         return torch.softmax(torch.gather(logits_NE, -1, chosen_NK), dim=-1) * scale, chosen_NK
-    softplus = torch.nn.functional.softplus
-    score_NE = torch.sigmoid(logits_NE) if score == "sigmoid" else softplus(logits_NE, threshold=40.0).sqrt()
+    score_NE = _unbiased(logits_NE, score)
     choice_NE = score_NE + bias_E.to(wide)
     if groups > 1:
         # Not 0: a bias can push every choice of the kept groups below it.
@@ -83,6 +82,56 @@ def reference(
     if normalise:
         weight_NK = weight_NK / (weight_NK.sum(dim=-1, keepdim=True) + 1e-20)
     return weight_NK * scale, chosen_NK
+
+
+def choice_scores(
+    logits_NE: torch.Tensor, bias_E: torch.Tensor, topk: int, scale: float, *rest: Any, **named: Any
+) -> torch.Tensor:
+    """Return what experts are chosen by [N, E], in float64 and with no group closed."""
+    score = _score(*rest, **named)
+    wide_NE = logits_NE.to(torch.float64)
+    return wide_NE if score == "softmax_topk" else _unbiased(wide_NE, score) + bias_E.to(torch.float64)
+
+
+def weights_of(
+    chosen_NK: torch.Tensor,
+    logits_NE: torch.Tensor,
+    bias_E: torch.Tensor,
+    topk: int,
+    scale: float,
+    groups: int = 1,
+    topk_groups: int = 1,
+    score: str = "sigmoid",
+    normalise: bool = True,
+) -> torch.Tensor:
+    """Return the weights [N, K] in float64 that chosen experts [N, K] get."""
+    wide_NE = logits_NE.to(torch.float64)
+    if score == "softmax_topk":
+        return torch.softmax(torch.gather(wide_NE, -1, chosen_NK), dim=-1) * scale
+    weight_NK = torch.gather(_unbiased(wide_NE, score), -1, chosen_NK)
+    return weight_NK / (weight_NK.sum(dim=-1, keepdim=True) + 1e-20) * scale if normalise else weight_NK * scale
+
+
+def _unbiased(wide_NE: torch.Tensor, score: str) -> torch.Tensor:
+    softplus = torch.nn.functional.softplus
+    return torch.sigmoid(wide_NE) if score == "sigmoid" else softplus(wide_NE, threshold=40.0).sqrt()
+
+
+def _score(groups: int = 1, topk_groups: int = 1, score: str = "sigmoid", normalise: bool = True) -> str:
+    return score
+
+
+def _groups(
+    logits_NE: torch.Tensor,
+    bias_E: torch.Tensor,
+    topk: int,
+    scale: float,
+    groups: int = 1,
+    topk_groups: int = 1,
+    *_: Any,
+    **__: Any,
+) -> tuple[int, int]:
+    return groups, topk_groups
 
 
 def best(values_NX: torch.Tensor, count: int) -> torch.Tensor:
@@ -175,6 +224,9 @@ OP = Operator(
     flops=flops,
     fill=fill,
     samples=samples,
+    comparison="routes",
+    index_output=1,
+    routing=Routing(scores=choice_scores, groups=_groups, weights=weights_of),
     tolerance=Tolerance(
         ratio=3.0, ceiling=1e-2, ulps=4.0, reason="one exponential, one sum and one division in float32: 4 ULP"
     ),

@@ -11,7 +11,7 @@ import torch
 
 from day0.reference_ops import fp8_block_quantise
 from day0.reference_ops._checks import Arguments
-from day0.reference_ops._spec import Attribute, Operator, Sample, Tolerance
+from day0.reference_ops._spec import Attribute, Operator, Quantisation, Sample, Tolerance
 from day0.reference_ops.rms_norm import check_norm, normalise
 
 __all__ = ["OP", "fake", "reference", "validate"]
@@ -44,6 +44,27 @@ def reference(
         normed_ND, 1, group or x_ND.shape[1], power_of_two, SMALLEST_AMAX
     )
     return codes_ND.contiguous(), scales_NG.contiguous()
+
+
+def normalised(x_ND: torch.Tensor, weight_D: torch.Tensor, eps: float, group: int, power_of_two: bool) -> torch.Tensor:
+    """Return what is quantised [N, D], in float64 and rounded nowhere."""
+    return normalise(x_ND.to(torch.float64), weight_D.to(torch.float64), eps, round_first=False)
+
+
+def spread(
+    scales_NG: torch.Tensor,
+    x_ND: torch.Tensor,
+    weight_D: torch.Tensor,
+    eps: float,
+    group: int,
+    power_of_two: bool,
+) -> torch.Tensor:
+    """Return each scale over its group [N, D]."""
+    return fp8_block_quantise.expand(scales_NG, x_ND.shape[0], x_ND.shape[1], 1, group or x_ND.shape[1])
+
+
+def _power_of_two(x_ND: torch.Tensor, weight_D: torch.Tensor, eps: float, group: int, power_of_two: bool) -> bool:
+    return power_of_two
 
 
 def fake(
@@ -90,6 +111,8 @@ OP = Operator(
     fake=fake,
     flops=flops,
     samples=samples,
+    comparison="quantised",
+    quantisation=Quantisation(values=normalised, spread=spread, power_of_two=_power_of_two),
     tolerance=Tolerance(
         ratio=3.0,
         ceiling=2e-2,

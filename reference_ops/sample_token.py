@@ -135,6 +135,18 @@ def samples(generator: torch.Generator) -> Iterator[Sample]:
     yield Sample(kind="traced", args=(logits_BV, uniform_B, 0.6, 50, 0.95), kwargs={})
 
 
+def nearby(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """Draws and cuts that another order of the sums over the vocabulary cannot tell from the given ones."""
+    given = dict(zip(("logits_BV", "uniform_B", "temperature", "topk", "topp"), args, strict=False)) | {
+        {"logits": "logits_BV", "uniform": "uniform_B"}.get(name, name): value for name, value in kwargs.items()
+    }
+    off = given["logits_BV"].shape[1] * torch.finfo(torch.float64).eps
+    for draw in (1.0 - off, 1.0 + off):
+        uniform_B = (given["uniform_B"].to(torch.float64) * draw).clamp(0.0, 1.0)
+        for cut in (1.0 - off, 1.0, 1.0 + off) if given["topp"] < 1 else (1.0,):
+            yield (), given | {"uniform_B": uniform_B, "topp": min(1.0, given["topp"] * cut)}
+
+
 OP = Operator(
     name=NAME,
     version=1,
@@ -148,7 +160,8 @@ OP = Operator(
     flops=flops,
     fill=fill,
     samples=samples,
-    comparison="exact",
+    comparison="nearby",
+    nearby=nearby,
     tolerance=Tolerance(
         ratio=1.0,
         ceiling=0.0,

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from day0.reports.bundle import Bundle
 from day0.reports.figures import counted, share_text
 from day0.reports.findings import Weights
+from day0.reports.model_check import model_actions
 from day0.reports.summary import Action, Case, Choice, OpenGap, Stage, Step
 from day0.reports.words import word
 
@@ -31,6 +32,7 @@ def plan_actions(
     blocking = [
         *(_close(bundle, gap) for gap in gaps if bundle.lock is not None),
         *(_repairs(bundle, failures) if status["check"] == "fail" else ()),
+        *(model_actions(bundle) if status["check"] == "fail" else ()),
         *(_gate(bundle, step) for step in steps if step.status == "fail" and status["canary"] == "fail"),
     ]
     blocking.sort(key=lambda action: -action.share)

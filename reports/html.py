@@ -12,6 +12,7 @@ from day0.reports.bundle import Bundle
 from day0.reports.chart import COLOURS, draw
 from day0.reports.clean import clean
 from day0.reports.figures import bytes_text, share_text
+from day0.reports.model_check import facts, model_tables
 from day0.reports.summarise import summarise
 from day0.reports.words import tone, word
 
@@ -36,6 +37,9 @@ def render_html(bundle: Bundle) -> str:
                 "Modules that call day0's operators", "adapter", "modules", bundle.trace.model.adapted
             ),
             blocks=tables.block_table(bundle.inventory) if bundle.inventory and bundle.inventory.blocks else None,
+            model=bundle.numerics.model if bundle.numerics else None,
+            model_facts=facts,
+            model_tables=model_tables,
             tables=tables,
             colours=COLOURS,
             version=__version__,

@@ -11,6 +11,7 @@ from day0.records import CaseResult, InventoryEntry, LockEntry, StageResult
 from day0.reports.bundle import Bundle
 from day0.reports.cases import worst_text
 from day0.reports.clean import clean
+from day0.reports.model_check import ModelTest, model_tests
 from day0.reports.stages import judge_stages
 from day0.reports.summary import Stage
 
@@ -162,7 +163,14 @@ def _register(bundle: Bundle) -> Iterator[_Test]:
 
 
 def _check(bundle: Bundle) -> Iterator[_Test]:
-    return (_case(case) for case in (bundle.numerics.cases if bundle.numerics else ()))
+    yield from (_case(case) for case in (bundle.numerics.cases if bundle.numerics else ()))
+    if bundle.numerics is not None and bundle.numerics.model is not None:
+        yield from (_model(one) for one in model_tests(bundle.numerics.model))
+
+
+def _model(one: ModelTest) -> _Test:
+    result: Result = "skipped" if one.skipped else "passed" if one.passed else "failure"
+    return _Test(group="model", name=one.name, result=result, kind="model", message=one.message)
 
 
 def _case(case: CaseResult) -> _Test:

@@ -10,6 +10,7 @@ from day0.reports.bundle import Bundle
 from day0.reports.clean import clean
 from day0.reports.figures import bytes_text, share_text
 from day0.reports.mdtext import code, prose, table_lines
+from day0.reports.model_check import facts, model_tables
 from day0.reports.summarise import summarise
 from day0.reports.summary import Action, Stage, Summary
 from day0.reports.tables import Table
@@ -36,6 +37,9 @@ def render_markdown(bundle: Bundle) -> str:
                 tables.skipped(summary),
             )
         )
+    if bundle.numerics is not None and bundle.numerics.model is not None:
+        told = ["\n".join(f"- {prose(text)}" for text in facts(bundle.numerics.model))]
+        parts.append(_section("Model", told, *model_tables(bundle.numerics.model)))
     if summary.canary:
         parts.append(_section("Canary", [], tables.canary(summary), tables.gates(summary), tables.metrics(summary)))
     parts.append(

@@ -10,6 +10,7 @@ from day0.codec import body_hash
 from day0.records import Gap, StageResult
 from day0.reports.bundle import STAGES, Bundle
 from day0.reports.figures import counted, joined
+from day0.reports.model_check import judged, model_problems
 from day0.reports.summary import Stage, StageStatus
 from day0.reports.words import word
 
@@ -144,7 +145,10 @@ def _check(bundle: Bundle) -> _Found:
         for case in numerics.cases
         if case.failed
     )
-    if not bad and not counts.keys() - {"skipped"}:
+    if numerics.model is not None:
+        headline += f"; model {word(numerics.model.status)}"
+    bad += model_problems(numerics)
+    if not bad and not counts.keys() - {"skipped"} and not (judged(numerics) and not numerics.cases):
         bad = ("no case could be judged",)
     return _Found(status="fail" if bad else "pass", headline=headline, problems=bad)
 

@@ -14,6 +14,7 @@ from day0.reports.summary import Case, Choice, GateLine, OpenGap, Operator, Skip
 from day0.reports.words import CASES
 
 __all__ = [
+    "ROWS",
     "Column",
     "Kind",
     "Table",

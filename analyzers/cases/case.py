@@ -18,14 +18,26 @@ class Case:
     """One signature under one value regime and one seed: the same bits whenever it is made."""
 
     signature_id: str
+    """Of the traced call, whatever was derived from it."""
     signature: Signature
     regime: str
     seed: int
+    form: str = "traced"
+    """How the signature was derived from the traced one: `traced`, or by which file of forms/ and how."""
+    way: str = "plain"
+    """How often, in which parts and where it is called: a file of ways/."""
+    refusal: str = ""
+    """Why the call has to be refused: a file of refusals/. Empty for calls that have a result."""
+    captured: str = ""
+    """Regime `captured`: the file with the values, and its SHA-256 after a `#`."""
 
     @property
     def key(self) -> str:
         """Name of the case, for files and for resuming."""
-        return f"{self.signature_id}-{self.regime}-{self.seed}"
+        parts = [self.signature_id, self.regime, str(self.seed)]
+        parts += [self.form] if self.form != "traced" else []
+        parts += [f"way.{self.way}"] if self.way != "plain" else []
+        return "-".join([*parts, *([f"refused.{self.refusal}"] if self.refusal else [])])
 
     def generator(self) -> torch.Generator:
         """Return a generator that depends on the case alone, not on the order of cases."""

@@ -6,8 +6,15 @@ from typing import Any
 
 import torch
 
+from day0.analyzers.cases.captured import read_captured
 from day0.analyzers.cases.case import Case, CaseInputs, Unfillable
 from day0.analyzers.cases.copies import storage_row
+from day0.analyzers.cases.errors import MAKE_ERRORS
+from day0.analyzers.cases.forms._form import load_forms
+from day0.analyzers.cases.integers import fill_range, fill_rules, limits_of, plant_large, rules_of
+from day0.analyzers.cases.refusals._refusal import load_refusals
+from day0.analyzers.cases.regimes._regime import Regime, load_regimes
+from day0.analyzers.cases.valid import mismatch
 from day0.records import ListValue, Signature, TensorValue, Value
 from day0.reference_ops._spec import Operator
 from day0.reference_ops.signatures import materialise, tensors_in
@@ -16,32 +23,75 @@ __all__ = ["make_inputs"]
 
 
 def make_inputs(case: Case, contract: Operator | None) -> CaseInputs | Unfillable:
-    """Allocate and fill the arguments of a case.
+    """Allocate and fill the arguments of a case, and hold them against its signature.
 
-    The operator's own maker comes first; else floats are drawn by regime and integers from the traced range.
-    An integer input whose valid values nobody knows makes the case unfillable: a made-up index proves nothing.
+    Floats are drawn by regime; integers by the operator's own maker, else by the rules of its schema, else from the
+    traced range. An integer input whose valid values nobody knows makes the case unfillable: a made-up index proves
+    nothing. So does a maker that does not take this call.
     """
+    if case.captured:
+        return read_captured(case)
+    form = load_forms()[case.form.partition(".")[0]] if case.form != "traced" else None
+    if form is not None and form.inputs is not None:
+        return form.inputs(case, contract)
     args, kwargs = materialise(case.signature, "cpu")
-    generator = case.generator()
+    try:
+        reason = _fill(case, contract, args, kwargs)
+    except MAKE_ERRORS as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        reason = f"its maker does not take this call: {lines[0][:160]}"
+    if reason:
+        return Unfillable(reason=reason)
+    if form is not None and form.surroundings:
+        _poison(case.signature, (args, kwargs))
+    if case.refusal:
+        load_refusals()[case.refusal].spoil(case.signature, args, kwargs)
+    if found := mismatch(case.signature, args, kwargs, ranges=_within_range(case, contract)):
+        return Unfillable(reason=f"what was built is not the traced call: {found}")
+    return CaseInputs(args=args, kwargs=kwargs)
+
+
+def _within_range(case: Case, contract: Operator | None) -> bool:
+    """Say whether integers have to lie where they lay in the trace: not where a maker or a rule knows all valid ones."""
+    known = (contract is not None and contract.fill is not None) or bool(rules_of(case.signature))
+    return not known and not case.refusal and case.regime != "large_integers"
+
+
+def _fill(case: Case, contract: Operator | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Write the values. Returns why that is not possible, or nothing."""
+    regime, generator = load_regimes()[case.regime], case.generator()
     for tensor in tensors_in((args, kwargs)):
         if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
-            _fill_values(tensor, case.regime, generator)
+            _fill_values(tensor, regime, generator)
+    if (
+        regime.arrange is not None
+        and not regime.last
+        and (why := regime.arrange(case.signature, args, kwargs, generator))
+    ):
+        return why
     if contract is not None and contract.fill is not None:
         contract.fill(args, kwargs, generator)
-        return CaseInputs(args=args, kwargs=kwargs)
-    values = [*case.signature.args, *(case.signature.kwargs[name] for name in kwargs)]
+    elif why := _fill_whole(case.signature, args, kwargs, generator):
+        return why
+    return regime.arrange(case.signature, args, kwargs, generator) if regime.arrange is not None and regime.last else ""
+
+
+def _fill_whole(signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any], generator: torch.Generator) -> str:
+    done = fill_rules(signature, args, kwargs, generator)
+    values = [*signature.args, *(signature.kwargs[name] for name in kwargs)]
     pairs = [
         pair for value, made in zip(values, [*args, *kwargs.values()], strict=True) for pair in _pairs(value, made)
     ]
     for value, tensor in pairs:
-        if not tensor.is_floating_point() and not tensor.is_complex() and tensor.dtype != torch.bool:
-            limits = _limits(case.signature, value)
-            if limits is None:
-                return Unfillable(reason=f"nobody knows valid values for its {value.dtype} input {list(value.shape)}")
-            _fill_integers(tensor, limits, generator)
-            if value.range is None:
-                _plant_large(case.signature, tensor)
-    return CaseInputs(args=args, kwargs=kwargs)
+        if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool or id(tensor) in done:
+            continue
+        limits = limits_of(signature, value)
+        if limits is None:
+            return f"nobody knows valid values for its {value.dtype} input {list(value.shape)}"
+        fill_range(tensor, limits, generator)
+        if value.range is None:
+            plant_large(signature, tensor)
+    return ""
 
 
 def _pairs(value: Value, made: Any) -> list[tuple[TensorValue, torch.Tensor]]:
@@ -52,132 +102,38 @@ def _pairs(value: Value, made: Any) -> list[tuple[TensorValue, torch.Tensor]]:
     return []
 
 
-_ARITHMETIC = frozenset(
-    {
-        "_to_copy",
-        "_unsafe_view",
-        "abs",
-        "add",
-        "alias",
-        "all",
-        "amax",
-        "amin",
-        "any",
-        "argsort",
-        "as_strided",
-        "bitwise_and",
-        "bitwise_not",
-        "bitwise_or",
-        "bitwise_xor",
-        "cat",
-        "clamp",
-        "clamp_min",
-        "clone",
-        "constant_pad_nd",
-        "copy",
-        "cumsum",
-        "detach",
-        "div",
-        "empty_like",
-        "eq",
-        "expand",
-        "fill",
-        "flip",
-        "floor_divide",
-        "full_like",
-        "ge",
-        "gt",
-        "histc",
-        "le",
-        "logical_and",
-        "logical_not",
-        "logical_or",
-        "lt",
-        "masked_fill",
-        "maximum",
-        "mean",
-        "minimum",
-        "mul",
-        "ne",
-        "neg",
-        "new_empty",
-        "new_full",
-        "new_ones",
-        "new_zeros",
-        "ones_like",
-        "permute",
-        "remainder",
-        "repeat",
-        "reshape",
-        "roll",
-        "rsub",
-        "select",
-        "slice",
-        "sort",
-        "split",
-        "split_with_sizes",
-        "squeeze",
-        "stack",
-        "sub",
-        "sum",
-        "t",
-        "transpose",
-        "tril",
-        "triu",
-        "unbind",
-        "unsqueeze",
-        "view",
-        "where",
-        "zero",
-        "zeros_like",
-    }
-)
-"""Operators for which any small integer is valid: they compute with values and do not look anything up by them."""
-
-_DIVIDES = frozenset({"floor_divide", "div", "remainder"})
-
-
-def _limits(signature: Signature, value: TensorValue) -> tuple[int, int] | None:
-    if value.range is not None:
-        return value.range
-    name = signature.op.removeprefix("aten::").partition(".")[0].removesuffix("_")
-    if not signature.op.startswith("aten::") or name not in _ARITHMETIC:
-        return None
-    # Ids and counts are small; signs matter to comparisons, sums and divisions.
-    low = 1 if name in _DIVIDES else 0 if value.dtype.startswith("uint") else -100
-    return (low, 100)
-
-
-def _plant_large(signature: Signature, tensor: torch.Tensor) -> None:
-    """Put in two numbers that float32 cannot tell apart: integers must not travel as floats."""
-    name = signature.op.removeprefix("aten::").partition(".")[0].removesuffix("_")
-    base = storage_row(tensor)
-    if tensor.dtype in (torch.int32, torch.int64) and name not in _DIVIDES and base.numel() > 2:
-        base[:2] = torch.tensor([2**24 + 1, 2**24 + 2])
-
-
 _BYTES_ONLY = (torch.float4_e2m1fn_x2, torch.float8_e8m0fnu)
 """Dtypes that torch cannot cast to: any byte but 255, which is E8M0's NaN, is a value."""
 
 
-def _fill_integers(tensor: torch.Tensor, limits: tuple[int, int], generator: torch.Generator) -> None:
-    base = storage_row(tensor)
-    base.copy_(torch.randint(limits[0], limits[1] + 1, base.shape, generator=generator))
-
-
-def _fill_values(tensor: torch.Tensor, regime: str, generator: torch.Generator) -> None:
+def _fill_values(tensor: torch.Tensor, regime: Regime, generator: torch.Generator) -> None:
     base = storage_row(tensor)
     base = torch.view_as_real(base) if tensor.is_complex() else base
     if tensor.dtype == torch.bool:
         base.copy_(torch.rand(base.shape, generator=generator) < 0.5)
-        return
-    if tensor.dtype in _BYTES_ONLY:
+    elif tensor.dtype in _BYTES_ONLY:
         bytes_ = base.view(torch.uint8)
         bytes_.copy_(torch.randint(0, 255, bytes_.shape, generator=generator))
-        return
-    values = torch.randn(base.shape, generator=generator, dtype=torch.float32)
-    if regime == "wide":
-        values = values * 10.0 ** (torch.rand(base.shape, generator=generator) * 6.0 - 3.0)
-    elif regime == "ties":
-        values = (values * 2.0).round().clamp(-2.0, 2.0) * 0.5
-    base.copy_(values)
+    else:
+        base.copy_(regime.values(base, generator))
+
+
+def _poison(signature: Signature, arguments: Any) -> None:
+    """Write NaN, and the largest integer, wherever no argument reaches: who reads past a view reads that."""
+    by_storage: dict[int, list[torch.Tensor]] = {}
+    for tensor in tensors_in(arguments):
+        by_storage.setdefault(tensor.untyped_storage()._cdata, []).append(tensor)
+    for views in by_storage.values():
+        base = storage_row(views[0])
+        outside = torch.ones(base.shape, dtype=torch.bool)
+        if any(one.dtype != views[0].dtype for one in views) or base.dtype in _BYTES_ONLY:
+            continue
+        for view in views:
+            outside.as_strided(view.shape, view.stride(), view.storage_offset()).fill_(False)
+        base.masked_fill_(outside, _poison_of(base.dtype))
+
+
+def _poison_of(dtype: torch.dtype) -> Any:
+    if dtype == torch.bool:
+        return True
+    return float("nan") if dtype.is_floating_point or dtype.is_complex else torch.iinfo(dtype).max

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from day0.analyzers.cases.case import Case, CaseInputs, Unfillable
 from day0.analyzers.cases.fill import make_inputs
+from day0.analyzers.cases.refusals.run import judge_refusal
+from day0.analyzers.cases.ways.run import device_for, is_not_there, judge_way, other_overload
 from day0.analyzers.checking.board import SILENT, Teller
 from day0.analyzers.checking.limits import Limits
 from day0.analyzers.checking.memory import SECOND, guarded
@@ -26,6 +28,7 @@ from day0.records import CaseResult, Lock, LockEntry, Signature
 from day0.reference_ops._spec import Operator
 from day0.reference_ops.load import load_operators
 from day0.reference_ops.signatures import resolve, tensor_values
+from day0.registry.call_guard import RefusedCall
 from day0.registry.dispatch import ActiveLock, suspended
 from day0.registry.results import WrongResult
 
@@ -69,11 +72,19 @@ def _checked(
     if any(case.signature_id in gap.signatures for gap in bench.lock.gaps):
         return outcome.skipped("nothing implements it on this device: the lock lists it as a gap")
     contract = load_operators().get(case.signature.op.partition(".")[0])
+    if locked := other_overload(case, bench.lock):
+        return outcome.skipped(f"the lock replaces {locked}, which is another overload")
     bench.teller.operator(case.signature.op)
     bench.teller.phase("inputs", bench.limits.reference(size))
     made = make_inputs(case, contract) if inputs is None else inputs
     if isinstance(made, Unfillable):
         return outcome.skipped(made.reason)
+    target = device_for(case, bench.device)
+    if isinstance(target, Unfillable):
+        return outcome.skipped(target.reason)
+    bench = replace(bench, device=target)
+    if case.refusal:
+        return _refused(case, outcome, judge_refusal(case, made, target))
     operator = resolve(case.signature.op)
     made = guarded(made) if _may_guard(operator) else made
     bench.teller.phase("reference", bench.limits.reference(size))
@@ -89,6 +100,12 @@ def _checked(
         case=case, bench=bench, inputs=made, reference=reference, contract=contract, owner=owner, size=size, took=took
     )
     return _run_and_judge(call, outcome)
+
+
+def _refused(case: Case, outcome: Outcome, judgement: Judgement | Unfillable) -> CaseResult:
+    if isinstance(judgement, Unfillable):
+        return outcome.skipped(judgement.reason)
+    return outcome.judged("pass" if judgement.passed else "fail", judgement, "refused on cpu")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,6 +180,12 @@ def _judged(call: _Call, outcome: Outcome, run: Run) -> CaseResult:
         return outcome.judged("fail", Judgement(passed=False, rule="state", reason=reason), golden)
     if run.away:
         return outcome.judged("fell_back", Judgement(passed=True, rule="ran", reason=run.away), golden)
+    try:
+        more = judge_way(call.case, call.inputs, call.reference, call.contract, call.bench.device, run.got)
+    except RUN_ERRORS as error:
+        return _ended(call, outcome, error)
+    if more is not None and not more.passed:
+        return outcome.judged("fail", more, golden)
     return _passed(outcome, run, judgement, golden)
 
 
@@ -177,7 +200,7 @@ def _passed(outcome: Outcome, run: Run, judgement: Judgement, golden: str) -> Ca
 
 def _values(call: _Call, run: Run) -> Judgement:
     signature, device = call.case.signature, call.bench.device
-    judgement = compare_results(signature, call.inputs, run.got, call.reference, call.contract, device)
+    judgement = compare_results(signature, call.inputs, run.got, call.reference, call.contract, device, moved=run.moved)
     if judgement.passed:
         judgement = side_effects(call.operator, call.inputs, list(run.storages)) or judgement
     return judgement
@@ -212,6 +235,10 @@ def _ended(call: _Call, outcome: Outcome, error: BaseException) -> CaseResult:
         return outcome.failed("layout", error.what)
     if _is_out_of_memory(error):
         return _out_of_memory(call, outcome, error)
+    if call.case.form != "traced" and isinstance(error, RefusedCall):
+        return outcome.skipped(f"the locked implementation is not made for it: {error.what}")
+    if is_not_there(call.case, error):
+        return outcome.skipped(f"the model does not call it, and the device does not have it: {first_line(error)}")
     return outcome.crashed(first_line(error))
 
 

@@ -24,6 +24,8 @@ class Run:
     """What one call gave and did. `error` stands for its results where it raised."""
 
     got: tuple[torch.Tensor, ...] = ()
+    moved: CaseInputs | None = None
+    """Its arguments on the device, as they were left."""
     storages: tuple[StoragePair, ...] = ()
     error: BaseException | None = None
     changed: tuple[str, ...] = ()
@@ -64,6 +66,7 @@ def run_on_device(
     got = tuple(results(operator, output, moved))
     return Run(
         got=got,
+        moved=moved,
         storages=tuple(storages),
         changed=changed,
         beside=watch.written_beside(),

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from day0.analyzers.cases.case import Case
 from day0.analyzers.cases.plan import plan_cases
+from day0.analyzers.cases.ways.run import device_count
 from day0.analyzers.checking.limits import Limits
 from day0.devices.open import open_torch_device
 from day0.devices.profile import DeviceProfile
@@ -38,6 +39,8 @@ class Setting(BaseModel):
     files: tuple[str, ...] = ()
     """Files of the user with implementations."""
     without: tuple[str, ...] = ()
+    captured: dict[str, str] = {}
+    """Files with real values by signature, as `find_captured` names them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +58,8 @@ def load(setting: Setting) -> Loaded:
     """Open the device and gather implementations and cases. Raises Day0Error for what is not there."""
     register_operators()
     device = open_torch_device(setting.profile)
-    cases = plan_cases(setting.trace, setting.plan) if setting.trace is not None else ()
+    trace, devices = setting.trace, device_count(device)
+    cases = plan_cases(trace, setting.plan, setting.captured, devices=devices) if trace is not None else ()
     return Loaded(
         device=device,
         lock=setting.lock,

@@ -1,22 +1,53 @@
 """The error of a float result against a golden in higher precision, beside the error that the dtype itself causes.
 
-The second is the yardstick: the same operator, same dtype, same inputs, on the CPU.
+The second is the yardstick: the same operator, same dtype, same inputs, on the CPU. Three measures must pass: the norm
+of the whole, the norm of every line along every dimension (a wrong head among many drowns in the whole), every element.
+Numbers and reasons: docs/decisions/0001 and 0011.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 
 from day0.analyzers.judging.judgement import Judgement
+from day0.analyzers.judging.scales import row_scale
 from day0.analyzers.judging.words import index_of, readable, text_at
 from day0.reference_ops._spec import Tolerance
 
 __all__ = ["floats", "relative_l2"]
 
 ELEMENT_RATIO = 5.0
-"""Largest error of one element over the largest error of the yardstick; 5 is where Neuron's L-infinity guard stands."""
+"""Largest error of one element over the yardstick's; 5 is where Neuron's L-infinity guard stands."""
+LINE = 8
+"""Lines shorter than this are judged by their elements alone: their norm is a matter of luck."""
+QUANTILE = 0.95
+"""Of the yardstick's errors: what is usual. The worst of them may come from one place that cancelled."""
+DISPLACEMENT = 4.0
+"""How many times what the golden moves by, root mean square, when the inputs are moved by one unit of the dtype."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Measured:
+    """All in float64 and of one shape; 0 where something is not finite."""
+
+    gold: torch.Tensor
+    error: torch.Tensor
+    yard: torch.Tensor
+    own: torch.Tensor
+    """What every result may be off: rounding, documented units, another order of a sum."""
+    floor: torch.Tensor
+    """The same, with documented units of what the element came from."""
+    loose: torch.Tensor
+    """What running sums and bad condition allow besides, in norms up to the ceiling."""
+    scale: torch.Tensor
+    """What errors are relative to."""
+    tolerance: Tolerance
+    ceiling: float
+    has_yard: bool
 
 
 def floats(
@@ -27,66 +58,194 @@ def floats(
     *,
     terms: int = 1,
     condition: float = 1.0,
+    rounded: torch.Tensor | None = None,
+    partial: torch.Tensor | None = None,
+    pointwise: bool = False,
+    levels: int = 0,
+    displaced: Callable[[], torch.Tensor | None] | None = None,
 ) -> Judgement:
-    """Error against the golden, relative to the yardstick, then element by element.
+    """Error against the golden, relative to the yardstick: as a whole, line by line, element by element.
 
-    `golden` is float64; `reference` is the same-dtype result on the CPU, or None where there is no such kernel.
-    `terms` is how many products or values one element sums up, `condition` how much larger their magnitudes add up to.
-    Only finite places are compared: `non_finite` has judged the others.
+    `golden` is float64; `reference` is the same-dtype result on the CPU, or None where there is no such kernel, and
+    `rounded` the result of float32 rounded once: the better one is the yardstick. `terms` is how many products or values
+    one element sums up, `partial` how large its partial sums are, or else `condition` how much larger than the result.
+    A `pointwise` result has nothing to do with its neighbours. `levels` is how many results of the dtype itself are
+    added up in a row on the way to one: for running sums. `displaced` says by how much the golden moves with its
+    inputs; it is asked only if the result would fail without. Only finite places are compared: `non_finite` has judged
+    the others.
     """
-    if got.is_complex():
-        golden, got = torch.view_as_real(golden.to(torch.complex128)), torch.view_as_real(got)
-        reference = torch.view_as_real(reference) if reference is not None else None
-    dtype, got, golden = got.dtype, readable(got), golden.to(torch.float64)
-    summing = condition * _summing(dtype, terms)
-    finite = torch.isfinite(golden) & torch.isfinite(got)
-    wide = torch.where(finite, got.to(torch.float64), 0.0)
-    gold = torch.where(finite, golden, 0.0)
-    base = torch.where(finite, reference.to(torch.float64), 0.0) if reference is not None else gold
-    base = torch.where(torch.isfinite(base), base, gold)
-    error, yardstick = relative_l2(wide, gold), relative_l2(base, gold)
-    limit = _limit(dtype, yardstick if reference is not None else None, tolerance, summing)
-    excess = (wide - gold).abs() - _allowed(gold, base, dtype, tolerance, summing, limit, reference is not None)
+    got, golden = _plain(got), _plain(golden)
+    reference, rounded = (None if one is None else _plain(one) for one in (reference, rounded))
+    if partial is not None and partial.shape != golden.shape:
+        partial = None
+    finite = torch.isfinite(readable(got)) & torch.isfinite(golden)
+    gold = torch.where(finite, golden.to(torch.float64), 0.0)
+    wide = torch.where(finite, readable(got).to(torch.float64), 0.0)
+    base = _yardstick(gold, finite, reference, rounded)
+    sums = torch.where(finite, partial, 0.0) if partial is not None else condition * gold.abs()
+    scale = _scale(gold, sums if partial is not None else None, pointwise)
+    own = _own(gold, wide, got.dtype, tolerance) + math.sqrt(max(0, terms - 1)) * _eps(_computing(got.dtype)) * sums
+    units = 0.0 if pointwise else tolerance.ulps * _eps(_computing(got.dtype))
+    measured = _Measured(
+        gold=gold,
+        error=(wide - gold).abs(),
+        yard=(base - gold).abs(),
+        own=own,
+        floor=own + units * scale,
+        loose=math.sqrt(levels) * _eps(got.dtype) * scale,
+        scale=scale,
+        tolerance=tolerance,
+        ceiling=max(tolerance.ceiling, _rounding(got.dtype)) or float("inf"),
+        has_yard=reference is not None or rounded is not None,
+    )
+    judged = _judge(measured, got, golden)
+    if judged.passed or displaced is None:
+        return judged
+    distance = displaced()
+    if distance is None or distance.shape != gold.shape:
+        return judged
+    distance = torch.where(finite, distance, 0.0).nan_to_num(nan=0.0, posinf=0.0)
+    moved = _judge(replace(measured, loose=measured.loose + DISPLACEMENT * distance), got, golden)
+    note = "judged by how far the golden moves when its inputs are moved by one unit: it is badly conditioned here"
+    return replace(moved, notes=(note,)) if moved.passed else judged
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def _yardstick(
+    gold: torch.Tensor, finite: torch.Tensor, reference: torch.Tensor | None, rounded: torch.Tensor | None
+) -> torch.Tensor:
+    """Return the better of the two results in the dtype, the golden in the place of what is not finite."""
+    best = gold
+    least = float("inf")
+    for one in (reference, rounded):
+        if one is None or one.shape != gold.shape:
+            continue
+        wide = readable(one).to(torch.float64)
+        wide = torch.where(finite & torch.isfinite(wide), wide, gold)
+        distance = float(torch.linalg.vector_norm(wide - gold))
+        if distance < least:
+            best, least = wide, distance
+    return best
+
+
+def _scale(gold: torch.Tensor, partial: torch.Tensor | None, pointwise: bool) -> torch.Tensor:
+    if partial is not None:
+        return torch.maximum(partial, gold.abs())
+    return gold.abs() if pointwise else row_scale(gold)
+
+
+def _own(gold: torch.Tensor, wide: torch.Tensor, dtype: torch.dtype, tolerance: Tolerance) -> torch.Tensor:
+    """Return what an element may be off relative to itself."""
+    smallest = float(torch.finfo(dtype).smallest_normal)
+    units = _rounding(dtype) + tolerance.ulps * _eps(_computing(dtype))
+    own = torch.clamp(gold.abs() * units, min=smallest * _eps(dtype))
+    # Devices may take numbers below the smallest normal one for 0.
+    return torch.where((wide == 0.0) & (gold.abs() < smallest), gold.abs(), own)
+
+
+def _judge(m: _Measured, got: torch.Tensor, golden: torch.Tensor) -> Judgement:
+    """Judge as a whole, line by line, element by element; the first that fails speaks."""
+    error, yardstick = _share(m.error, m.gold), _share(m.yard, m.gold)
+    limit = _limit(m, yardstick)
+    excess = m.error - _allowed(m, limit)
     index = index_of(int(excess.argmax()), got.shape) if got.numel() else None
-    passed_l2, passed_elements = error <= limit, bool((excess <= 0).all())
-    passed = passed_l2 and passed_elements
-    rule = "relative_l2" if not passed_l2 else "elements"
-    return Judgement(
-        passed=passed,
-        rule=rule,
-        reason="" if passed else _float_reason(rule, error, limit, yardstick, excess),
+    said = Judgement(
+        passed=True,
+        rule="relative_l2",
         error=error,
         yardstick=yardstick,
         limit=limit,
         worst_index=index,
-        worst_got=text_at(got, index) if index is not None else "",
+        worst_got=text_at(readable(got), index) if index is not None else "",
         worst_expected=text_at(golden, index) if index is not None else "",
+    )
+    if not error <= limit:
+        reason = f"relative error {error:.3g} is above {limit:.3g}; the dtype itself costs {yardstick:.3g}"
+        return replace(said, passed=False, reason=reason, needed=error if error < float("inf") else None)
+    if bool((m.error <= m.yard).all()):
+        return said  # as good as the yardstick everywhere, so in every line too
+    return _worst_line(m, said) or _worst_element(m, excess, said) or said
+
+
+def _worst_element(m: _Measured, excess: torch.Tensor, said: Judgement) -> Judgement | None:
+    if said.worst_index is None or not bool((excess > 0).any()):
+        return None
+    error = float(m.error[said.worst_index])
+    allowed = error - float(excess[said.worst_index])
+    reason = (
+        f"{int((excess > 0).sum())} elements are further off than {ELEMENT_RATIO:g} times what the dtype itself costs "
+        f"there; the worst is off by {error:.3g}, {allowed:.3g} would pass"
+    )
+    yard = float(m.yard[said.worst_index])
+    return replace(
+        said, passed=False, rule="elements", reason=reason, error=error, yardstick=yard, limit=allowed, needed=error
     )
 
 
-def _limit(dtype: torch.dtype, yardstick: float | None, tolerance: Tolerance, summing: float) -> float:
-    """Return the largest relative L2 error that passes: see docs/decisions/0001-how-a-float-is-judged.md."""
-    floor = min(_rounding(dtype) + tolerance.ulps * _eps(_computing(dtype)), _ceiling(dtype, tolerance)) + summing
-    if yardstick is None:
-        return max(floor, tolerance.ceiling)
-    return max(yardstick, floor, min(tolerance.ratio * yardstick, tolerance.ceiling))
+def _worst_line(m: _Measured, said: Judgement) -> Judgement | None:
+    """Judge the lines along every dimension by their norms; return the one that is furthest beyond its limit."""
+    worst, furthest = None, 1.0
+    for dim, size in enumerate(m.gold.shape):
+        if size < LINE or m.gold.numel() == size:
+            continue
+        error, limit, gold = _lines(m, dim)
+        times = error / limit.clamp(min=1e-300)
+        if bool((error > limit).any()) and float(times.max()) > furthest:
+            furthest = float(times.max())
+            place = index_of(int(times.argmax()), error.shape)
+            worst = _line_failed(dim, place, float(error[place]), float(limit[place]), float(gold[place]), said)
+    return worst
 
 
-def _allowed(
-    gold: torch.Tensor,
-    base: torch.Tensor,
-    dtype: torch.dtype,
-    tolerance: Tolerance,
-    summing: float,
-    limit: float,
-    has_reference: bool,
-) -> torch.Tensor:
+def _lines(m: _Measured, dim: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the norms of the errors along one dimension, the largest that pass, and the norms of the golden."""
+    error, yard, gold, scale, floor, loose = (
+        torch.linalg.vector_norm(one, dim=dim, keepdim=True)
+        for one in (m.error, m.yard, m.gold, m.scale, m.floor, m.loose)
+    )
+    ceiling = m.ceiling * torch.maximum(gold, scale)
+    times = torch.minimum(m.tolerance.ratio * torch.maximum(yard, _usual(yard, scale) * scale), ceiling)
+    units = floor + torch.minimum(loose, ceiling)
+    if not m.has_yard:
+        return error, torch.maximum(units, m.tolerance.ceiling * torch.maximum(gold, scale)), gold
+    return error, torch.maximum(torch.maximum(yard, units), times), gold
+
+
+def _line_failed(
+    dim: int, place: tuple[int, ...], error: float, limit: float, size: float, said: Judgement
+) -> Judgement:
+    unit = size or 1.0
+    where = ", ".join(":" if axis == dim else str(at) for axis, at in enumerate(place))
+    reason = f"line [{where}] has a relative error of {error / unit:.3g}, above {limit / unit:.3g}; the whole is within its limit"
+    return replace(
+        said, passed=False, rule="lines", reason=reason, error=error / unit, limit=limit / unit, needed=error / unit
+    )
+
+
+def _limit(m: _Measured, yardstick: float) -> float:
+    """Return the largest relative L2 error that passes."""
+    some = bool(m.gold.any())
+    units = _share(m.own, m.gold) + min(_share(m.loose, m.gold), m.ceiling)
+    if not m.has_yard:
+        return max(units, m.tolerance.ceiling if some else 0.0)
+    return max(yardstick, units, min(m.tolerance.ratio * yardstick, m.tolerance.ceiling))
+
+
+def _allowed(m: _Measured, limit: float) -> torch.Tensor:
     """Return how far each element may be off."""
-    if not gold.numel():
-        return gold
-    own = ELEMENT_RATIO * (base - gold).abs().max() if has_reference else limit * gold.abs().max()
-    units = _rounding(dtype) + tolerance.ulps * _eps(_computing(dtype))
-    return own + summing * gold.abs().max() + _spacing(gold, dtype, units)
+    floor = m.floor + m.loose
+    if not m.has_yard:
+        return floor + limit * m.scale
+    return floor + ELEMENT_RATIO * torch.maximum(m.yard, _usual(m.yard, m.scale) * m.scale)
+
+
+def _usual(yard: torch.Tensor, scale: torch.Tensor) -> float:
+    """Return the yardstick's usual error relative to the scale."""
+    share = (yard / scale)[scale > 0].reshape(-1)
+    return float(share.kthvalue(max(1, math.ceil(QUANTILE * share.numel()))).values) if share.numel() else 0.0
 
 
 def _eps(dtype: torch.dtype) -> float:
@@ -103,34 +262,12 @@ def _rounding(dtype: torch.dtype) -> float:
     return _eps(dtype) if torch.finfo(dtype).bits < 32 else 0.0
 
 
-def _ceiling(dtype: torch.dtype, tolerance: Tolerance) -> float:
-    # Eight bits cannot hold the ceiling: there the rounding alone costs more.
-    return max(tolerance.ceiling, _rounding(dtype)) or float("inf")
-
-
-def _summing(dtype: torch.dtype, terms: int) -> float:
-    """Return the error that another order of a sum makes: roundings add up like a random walk."""
-    return math.sqrt(terms - 1) * _eps(_computing(dtype))
-
-
-def _float_reason(rule: str, error: float, limit: float, yardstick: float, excess: torch.Tensor) -> str:
-    if rule == "relative_l2":
-        return f"relative error {error:.3g} is above {limit:.3g}; the dtype itself costs {yardstick:.3g}"
-    return (
-        f"{int((excess > 0).sum())} elements are further off than {ELEMENT_RATIO:g} times the dtype's own worst error"
-    )
-
-
 def relative_l2(got: torch.Tensor, golden: torch.Tensor) -> float:
     """Return |got - golden| / |golden|; against an all-zero golden, 0 if equal and infinity if not."""
-    distance = float(torch.linalg.vector_norm(got - golden))
-    size = float(torch.linalg.vector_norm(golden))
-    if size == 0.0:
-        return 0.0 if distance == 0.0 else float("inf")
-    return distance / size
+    distance = _share(got - golden, golden)
+    return distance if bool(golden.any()) or distance == 0.0 else float("inf")
 
 
-def _spacing(golden: torch.Tensor, dtype: torch.dtype, units: float) -> torch.Tensor:
-    """Return `units` (relative) at each value, and never less than the smallest number of the dtype."""
-    smallest = float(torch.finfo(dtype).smallest_normal) * _eps(dtype)
-    return torch.clamp(golden.abs() * units, min=smallest)
+def _share(error: torch.Tensor, golden: torch.Tensor) -> float:
+    """Return |error| / |golden|, and |error| itself where the golden is all zero."""
+    return float(torch.linalg.vector_norm(error)) / (float(torch.linalg.vector_norm(golden)) or 1.0)

@@ -13,6 +13,7 @@ def readable(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.view(torch.uint8)
     if tensor.is_complex():
         return torch.view_as_real(tensor.resolve_conj())
+    tensor = tensor.resolve_neg()
     return tensor.to(torch.float32) if tensor.is_floating_point() and tensor.element_size() == 1 else tensor
 
 

@@ -1,1 +1,1 @@
-"""How good is the check itself? Planted faults found, and legitimate differences let pass."""
+"""How good the check is: planted faults, right kernels, and the usual rules on the very same cases."""

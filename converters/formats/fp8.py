@@ -6,6 +6,7 @@ The block comes from the config, else from the ratio of the shapes. Multiplied, 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 
@@ -101,13 +102,15 @@ def block_of(weight: Weight) -> tuple[int, int]:
     return block
 
 
-def values(weight: Weight, reader: Reader, expert: int, first: int, last: int) -> torch.Tensor:
-    """Return value times scale in float32, rounded once there."""
+def values(
+    weight: Weight, reader: Reader, expert: int, first: int, last: int, dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
+    """Return value times scale, rounded once: in float32 as loaders compute it, in float64 exactly."""
     raw = read_rows(weight, reader, "payload", expert, first, last, weight.columns)
     grid, block = grid_of(weight, reader, expert), block_of(weight)
     stored = torch.cat([torch.arange(one.count) * one.step + one.first for one in weight.spans(first, last)])
     scale = grid[stored // block[0]].repeat_interleave(block[1], dim=1)[:, : weight.columns]
-    return raw.to(torch.float32).mul_(scale)
+    return raw.to(dtype).mul_(scale)
 
 
 def exact_bits(weight: Weight, reader: Reader) -> int | None:
@@ -123,5 +126,6 @@ FORMAT = Format(
     summary="FP8 with scales for blocks (DeepSeek), rows or the tensor",
     find=find,
     values=values,
+    exact_values=partial(values, dtype=torch.float64),
     exact_bits=exact_bits,
 )

@@ -26,6 +26,11 @@ def find(payload: Stored, tensors: Mapping[str, Stored], quantisation: Mapping[s
     if stem + "_zero_point" in tensors:
         what = f"{payload.name} has zero points, and day0 reads symmetric codes only"
         raise Day0Error(str(payload.file), what, hint="decode it with the tool that made it, and convert that")
+    if stem + "_g_idx" in tensors:
+        what = (
+            f"{payload.name} has columns in another order ({stem.rpartition('.')[2]}_g_idx), which day0 does not undo"
+        )
+        raise Day0Error(str(payload.file), what, hint="decode it with the tool that made it, and convert that")
     scales = tensors.get(stem + "_scale")
     if scales is None or scales.dtype not in ("BF16", "F16", "F32"):
         raise Day0Error(str(payload.file), f"{payload.name} has no scales beside it", hint="fetch it again")
@@ -69,7 +74,9 @@ def _group(quantisation: Mapping[str, object]) -> int | None:
         size = weights.get("group_size") if isinstance(weights, Mapping) else None
         if isinstance(weights, Mapping) and weights.get("num_bits", 4) != 4:
             raise Day0Error(
-                "config.json", f"weights of {weights['num_bits']} bits are packed, and day0 reads 4", hint=""
+                "config.json",
+                f"weights of {str(weights['num_bits'])[:20]} bits are packed, and day0 reads 4",
+                hint="decode it with the tool that made it, and convert that",
             )
         if type(size) is int and size > 0:
             sizes.add(size)

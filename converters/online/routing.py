@@ -149,6 +149,9 @@ def _tensors(header: Header) -> tuple[torch.Tensor, torch.Tensor]:
             if stored is None or stored.dtype != "I32" or len(stored.shape) != 2:
                 what = f"expected a tensor {name!r}, I32 with two dimensions"
                 raise Day0Error(str(header.path), what, hint=_AGAIN)
+            if stored.shape[0] and not stored.shape[1]:
+                # Rows of nothing take no bytes, so there may be any number of them.
+                raise Day0Error(str(header.path), f"{name!r} has {stored.shape[0]:,} rows and no experts", hint=_AGAIN)
             found.append(reader.whole(stored, into=name).clone())
     finally:
         reader.close()

@@ -30,6 +30,6 @@ class Tier:
 
     name: str
     summary: str
-    missing: Callable[[], str]
-    """Why it cannot be used here; empty where it can."""
+    missing: Callable[[str], str]
+    """Why it cannot be used here for tensors of a device type, such as cpu or cuda; empty where it can."""
     decode: Decode

@@ -1,6 +1,7 @@
 """Bit arithmetic under torch.compile: four bits are spread into lanes, and the exponent is added to what is not zero.
 
-Right only where every result is a normal number: rows outside that go to the tables.
+Right only where every result is a normal number: rows outside that go to the tables. On CUDA the tables themselves are
+compiled: one kernel computes the index and looks up, and nobody has to ask first which rows there are.
 
 Shape suffixes: G groups of 32 values, B = 16 packed bytes of a group, W = 4 words of four packed bytes.
 """
@@ -28,6 +29,9 @@ CHUNK = 1 << 16
 
 def decode(codes_GB: torch.Tensor, rows_G: torch.Tensor, table: Table, out_GB: torch.Tensor) -> None:
     """Compute, or look up where a row of the chunk needs it; see `Decode`."""
+    if codes_GB.device.type == "cuda":
+        _compiled("look_up")(codes_GB, rows_G, eager.on_device(table, codes_GB.device), out_GB)
+        return
     whole = len(codes_GB) // CHUNK * CHUNK
     for begin in range(0, whole, CHUNK):
         part = slice(begin, begin + CHUNK)
@@ -72,6 +76,11 @@ def _fp8(codes_GW: torch.Tensor, rows_G: torch.Tensor, out_GW: torch.Tensor) -> 
     out_GW.copy_((magnitude << 2) + two_up + (lanes & base.unsqueeze(1)) + sign)
 
 
+def _look_up(codes_GB: torch.Tensor, rows_G: torch.Tensor, look: torch.Tensor, out_GB: torch.Tensor) -> None:
+    """The table of eager, in one pass."""
+    out_GB.copy_(look[(rows_G.to(torch.int32) << 8).unsqueeze(1) + codes_GB.to(torch.int32)])
+
+
 _ROW_OF_0 = NAN_ROW - 1 - HIGHEST
 
 
@@ -95,14 +104,22 @@ def _four_bf16(x: torch.Tensor, base: torch.Tensor) -> torch.Tensor:
 
 @functools.lru_cache(maxsize=4)
 def _compiled(kind: str) -> Callable[..., Any]:
+    if kind == "look_up":
+        # Matrices of a model have a few shapes: one program for all of them.
+        return torch.compile(_look_up, dynamic=True)
     made: Callable[..., Any]
     made = torch.compile(_fp8, dynamic=False) if kind == "fp8" else torch.compile(_bf16, dynamic=False)
     return made
 
 
-def _missing() -> str:
+def _missing(device: str) -> str:
     import shutil
+    from importlib.util import find_spec
 
+    if device == "cuda":
+        return "" if find_spec("triton") else "torch.compile on CUDA needs the package triton"
+    if device != "cpu":
+        return f"it has not been tried on {device}"
     return "" if any(shutil.which(name) for name in ("c++", "g++", "clang++")) else "torch.compile needs a C++ compiler"
 
 

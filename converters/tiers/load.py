@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from day0.converters.tiers import compiled, eager, native
+from day0.converters.tiers import compiled, eager, native, triton
 from day0.converters.tiers._tier import Tier
 from day0.errors import Day0Error, near_names
 
@@ -13,23 +13,29 @@ AUTO = "auto"
 
 def load_tiers() -> dict[str, Tier]:
     """Return all tiers."""
-    return {one.name: one for one in (eager.TIER, compiled.TIER, native.TIER)}
+    return {one.name: one for one in (eager.TIER, compiled.TIER, native.TIER, triton.TIER)}
 
 
-def pick_tier(name: str) -> Tier:
-    """Return a tier; `auto` is native where it can be built, else eager.
+def pick_tier(name: str, device: str = "cpu") -> Tier:
+    """Return a tier for tensors on a type of device; `auto` is the fastest that works there.
 
-    Raises Day0Error for an unknown name, and for a tier that this machine lacks something for.
+    Raises Day0Error for an unknown name, and for a tier that this machine or device lacks something for.
     """
     tiers = load_tiers()
     if name == AUTO:
-        return native.TIER if not native.TIER.missing() and _builds() else eager.TIER
+        return _fastest(device)
     if name not in tiers:
         names = (AUTO, *tiers)
         raise Day0Error(f"--tier {name}", "there is no such tier", hint=near_names(name, names) or ", ".join(names))
-    if missing := tiers[name].missing():
+    if missing := tiers[name].missing(device):
         raise Day0Error(f"--tier {name}", missing, hint="use --tier eager")
     return tiers[name]
+
+
+def _fastest(device: str) -> Tier:
+    if not native.TIER.missing(device) and _builds():
+        return native.TIER
+    return eager.TIER if triton.TIER.missing(device) else triton.TIER
 
 
 def _builds() -> bool:

@@ -58,7 +58,9 @@ def _compiler() -> str | None:
     return next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
 
 
-def _missing() -> str:
+def _missing(device: str) -> str:
+    if device != "cpu":
+        return f"it computes on the CPU, and the weights lie on {device}"
     if not SOURCE.exists():
         return "native.c is not installed"
     return "" if _compiler() else "there is no C compiler on this machine"

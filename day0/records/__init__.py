@@ -21,7 +21,9 @@ from day0.records.inventory import (
     Verdict,
 )
 from day0.records.lock import Decision, Gap, Identity, Lock, LockEntry, Verification
+from day0.records.modules import LogitsResult, ModelCheck, ModuleError, ModuleResult, NonFinite, WaysResult
 from day0.records.numerics import CaseResult, CaseStatus, NumericsReport
+from day0.records.selftest import Alarm, FaultScore, Found, How, RightScore, SelftestReport
 from day0.records.trace import (
     Amount,
     CallEntry,
@@ -39,6 +41,7 @@ from day0.records.trace import (
 
 __all__ = [
     "GAP_VERDICTS",
+    "Alarm",
     "Amount",
     "CallEntry",
     "CanaryReport",
@@ -52,6 +55,7 @@ __all__ = [
     "Decision",
     "Effort",
     "Evidence",
+    "FaultScore",
     "FitCard",
     "FitOption",
     "FitPlan",
@@ -59,8 +63,10 @@ __all__ = [
     "FitReport",
     "FitRow",
     "FloatStats",
+    "Found",
     "Gap",
     "GateResult",
+    "How",
     "Identity",
     "ImportedText",
     "Inventory",
@@ -70,14 +76,21 @@ __all__ = [
     "ListValue",
     "Lock",
     "LockEntry",
+    "LogitsResult",
+    "ModelCheck",
     "ModelInfo",
+    "ModuleError",
+    "ModuleResult",
+    "NonFinite",
     "NumericsReport",
     "ParallelInfo",
     "PhaseInfo",
     "Receipt",
     "Record",
     "Replacement",
+    "RightScore",
     "ScalarValue",
+    "SelftestReport",
     "Signature",
     "Site",
     "StageResult",
@@ -88,4 +101,5 @@ __all__ = [
     "Value",
     "Verdict",
     "Verification",
+    "WaysResult",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from day0.records._base import Record
+from day0.records.modules import ModelCheck
 
 __all__ = ["GOOD_STATUSES", "CaseResult", "CaseStatus", "NumericsReport"]
 
@@ -64,3 +65,5 @@ class NumericsReport(Record):
     lock: str
     seed: int
     cases: tuple[CaseResult, ...]
+    model: ModelCheck | None = None
+    """The model level; None where only operators were checked."""

@@ -32,7 +32,8 @@ def _empty_rows_nan(result: Any, given: Arguments) -> Any:
 def _inverted(given: Arguments) -> Arguments | None:
     """Read a mask of allowed places, as it is turned into numbers to add, with the opposite sense."""
     numbers = [given["self"], given["other"]]
-    mask = all(one.dim() == 0 for one in numbers) and sorted(one.item() for one in numbers) == [float("-inf"), 0.0]
+    plain = [one.item() if isinstance(one, torch.Tensor) and one.dim() == 0 else one for one in numbers]
+    mask = not any(isinstance(one, torch.Tensor) for one in plain) and sorted(plain) == [float("-inf"), 0.0]
     return {"condition": ~given["condition"]} if mask else None
 
 

@@ -69,8 +69,7 @@ def cache_experts(
         policy=policy,
         split=split,
     )
-    # The tables in C are for the CPU.
-    chosen = pick_tier("eager" if device.type != "cpu" and tier == AUTO else tier)
+    chosen = pick_tier(tier, device.type)
     workspace = Fp8Workspace(matrices, plan.slots + plan.scratch, decode=chosen.decode, layout=layout, device=device)
     cache = ExpertCache(workspace, plan, threads=threads, batch=batch, checked=checked)
     for number, experts in enumerate(layers):

@@ -233,7 +233,7 @@ def test_list_is_filtered_by_name_namespace_and_device(mine: str) -> None:
     assert own not in identities("--namespace", "kimi/k3.1")
     assert own in identities("--device", "cuda") and own not in identities("--device", "sim")
     seen = identities("lightning", "--namespace", "zz/own")
-    assert [one.split()[1].split(":")[0] for one in seen] == ["kimi/k3.1", "base", "base"]  # as they are tried
+    assert [one.split()[1].split(":")[0] for one in seen] == ["kimi/k3.1", "base", "base", "base"]  # as they are tried
 
 
 def test_list_says_who_brought_an_implementation_and_where_it_runs(mine: str) -> None:

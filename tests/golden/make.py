@@ -29,7 +29,12 @@ from day0.records import (
     ListValue,
     Lock,
     LockEntry,
+    LogitsResult,
+    ModelCheck,
     ModelInfo,
+    ModuleError,
+    ModuleResult,
+    NonFinite,
     NumericsReport,
     ParallelInfo,
     PhaseInfo,
@@ -44,6 +49,7 @@ from day0.records import (
     TextLine,
     Trace,
     TraceEntry,
+    WaysResult,
 )
 
 HERE = Path(__file__).parent
@@ -233,10 +239,33 @@ def records() -> tuple[Record, ...]:
         trace,
         Inventory(device="sim", model="hf:deepseek_v32", entries=(entry,), roofline_seconds=0.5, blocks=(block,)),
         Lock(device="sim", namespace="kimi/k3.1", model="sha256:00", entries=(chosen,), gaps=(gap,)),
-        NumericsReport(device="sim", lock="sha256:22", seed=0, cases=(case,)),
+        NumericsReport(device="sim", lock="sha256:22", seed=0, cases=(case,), model=_model_check()),
         CanaryReport(device="sim", lock="sha256:22", allow_unverified=True, stages=(stage,)),
         _fit(),
     )
+
+
+def _model_check() -> ModelCheck:
+    right = ModuleError(status="pass", rule="relative_l2", error=0.003, yardstick=0.003, limit=0.009)
+    wrong = ModuleError(status="fail", rule="choice", reason="3 of 40 rows choose otherwise", error=0.5, limit=0.1)
+    module = ModuleResult(
+        phase="prefill", module="layers.3.mlp.gate", class_name="Router", call=0, fresh=wrong, cumulative=right
+    )
+    holes = NonFinite(phase="decode", module="layers.0", class_name="KdaLayer", elements=4, also_on_cpu=False)
+    way = WaysResult(
+        name="prefill against decode", positions=40, status="warning", reason="near ties", difference=0.01,
+        yardstick=0.002, limit=0.008, flips=2, unexplained_flips=0,
+    )  # fmt: skip
+    logits = LogitsResult(
+        decoding="sampled", seed=5, prompt_tokens=40, new_tokens=4, status="fail", reason="new token 2 would be 7",
+        kl_mean=0.2, kl_max=0.4, kl_mean_cpu=0.002, kl_max_cpu=0.01, kl_limit=0.018, overlap=0.6, overlap_cpu=0.98,
+        first_divergent=2, expected_token=9, got_token=7, margin=0.3, explained=0.04,
+    )  # fmt: skip
+    return ModelCheck(
+        status="fail", reason="first divergent module", golden="float64 on cpu", seed=5, prompt_tokens=40,
+        first_divergent="layers.3.mlp.gate (Router) in prefill", non_finite=holes, choices=200, choices_moved=2,
+        choices_wrong=3, choices_lost=True, modules=(module,), ways=(way,), logits=(logits,), notes=("x",),
+    )  # fmt: skip
 
 
 def _fit() -> FitReport:

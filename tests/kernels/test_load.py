@@ -6,8 +6,7 @@ import pytest
 
 from day0.errors import Day0Error
 from day0.hashing import hash_file
-from day0.kernels import torch as torch_kernels
-from day0.kernels.load import load_implementation_file, load_implementations
+from day0.kernels.load import PACKAGES, load_implementation_file, load_implementations
 
 GOOD = """
 from day0.implementation import Implementation
@@ -21,14 +20,14 @@ IMPLEMENTATIONS = (
 
 
 def test_every_file_is_found_by_its_name_with_origin_and_hash() -> None:
-    folder = Path(str(torch_kernels.__file__)).parent
-    files = {path.name: path for path in folder.glob("*.py") if not path.name.startswith("_")}
+    folders = [Path(str(package.__file__)).parent for package in PACKAGES]
+    files = [path for folder in folders for path in folder.glob("*.py") if not path.name.startswith("_")]
     found = load_implementations()
-    assert {one.origin.partition(":")[0] for one in found} == {f"kernels/torch/{name}" for name in files}
+    assert {one.origin.partition(":")[0] for one in found} == {f"kernels/{one.parent.name}/{one.name}" for one in files}
     for one in found:
         assert one.origin.partition(":")[2].isdecimal(), one.origin
         assert one.source_hash.startswith("sha256:")
-        assert one.why and one.kind == "decomposition"
+        assert one.why and one.kind == ("kernel" if one.devices == ("cuda",) else "decomposition")
 
 
 def test_identities_are_unique_and_a_versioned_namespace_is_shown() -> None:
@@ -70,13 +69,12 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 def test_the_hash_of_a_kernel_covers_what_it_imports(monkeypatch: pytest.MonkeyPatch) -> None:
     """The paged kernel stands on the other one: a change there makes both locks stale."""
-    before = {one.operator: one.source_hash for one in load_implementations()}
+    before = {f"{one.operator} {one.id}": one.source_hash for one in load_implementations()}
     changed = "sparse_mla_prefill.py"
     monkeypatch.setattr(
         "day0.kernels.load.hash_file", lambda path: "other" if path.name == changed else hash_file(path)
     )
-    after = {one.operator: one.source_hash for one in load_implementations()}
-    assert {name for name in before if before[name] != after[name]} == {
-        "day0::sparse_mla_decode",
-        "day0::sparse_mla_prefill",
-    }
+    after = {f"{one.operator} {one.id}": one.source_hash for one in load_implementations()}
+    changed_ones = {name for name in before if before[name] != after[name]}
+    assert {"day0::sparse_mla_decode gathered_rows", "day0::sparse_mla_prefill gathered_rows"} <= changed_ones
+    assert "day0::topk_tokens rank_cut" not in changed_ones

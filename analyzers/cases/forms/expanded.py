@@ -1,0 +1,31 @@
+"""The first dimension of every tensor that is only read repeats one row: its stride is 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from day0.analyzers.cases.forms._form import Form
+from day0.analyzers.cases.forms._values import changed, contiguous, has_shared_memory, read_only
+from day0.analyzers.cases.kinds import keeps_order
+from day0.records import Signature, TensorValue
+from day0.reference_ops._spec import Operator
+
+__all__ = ["FORM"]
+
+
+def _derive(signature: Signature, contract: Operator | None) -> Iterator[tuple[str, Signature]]:
+    if not has_shared_memory(signature) and keeps_order(signature):
+        yield "", changed(signature, _change, names=read_only(signature))
+
+
+def _change(value: TensorValue) -> TensorValue:
+    if len(value.shape) < 2 or not value.shape[0]:
+        return value
+    return value.model_copy(update={"stride": (0, *contiguous(value.shape[1:]))})
+
+
+FORM = Form(
+    name="expanded",
+    why="kernels that take a stride of 0 for a packed one, or copy one row only",
+    derive=_derive,
+)

@@ -1,0 +1,31 @@
+"""Other sizes: nothing, one, odd, and just past the blocks that kernels work in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from day0.analyzers.cases.forms._form import Form
+from day0.analyzers.cases.forms._resize import with_sizes
+from day0.analyzers.cases.kinds import takes_mean_off
+from day0.records import Signature
+from day0.reference_ops._spec import Operator
+
+__all__ = ["FORM"]
+
+SIZES = (0, 1, 17, 65, 257)
+"""Nothing; the row that decoding has; odd; and one past blocks of 64 and 256, where the edges of tiles are."""
+
+MOST = 1 << 16
+"""Elements of the largest tensor of a derived call: past block edges, and still cheap."""
+
+
+def _derive(signature: Signature, contract: Operator | None) -> Iterator[tuple[str, Signature]]:
+    sizes = [size for size in SIZES if size > 1 or not takes_mean_off(signature)]
+    yield from with_sizes(signature, sizes, MOST)
+
+
+FORM = Form(
+    name="sizes",
+    why="the last block of a loop, buffers of a fixed size, paths that a size of 0 or 1 takes",
+    derive=_derive,
+)

@@ -1,0 +1,1 @@
+"""Value regimes: what values the inputs of a case have. One file each, found by its name."""

@@ -1,0 +1,176 @@
+"""The whole selftest: all planted faults, all differences that are none, all bundled kernels, and the device as it is."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from day0.analyzers.selftest.bench import lock_for
+from day0.analyzers.selftest.pool import Pool, Task, open_pool
+from day0.analyzers.selftest.selection import refuse_device, select_faults
+from day0.analyzers.selftest.subjects import collect_subjects
+from day0.analyzers.selftest.tasks import Clean, calls_for
+from day0.analyzers.selftest.usual.load import load_usual
+from day0.devices.faults._fault import Fault
+from day0.devices.profile import DeviceProfile
+from day0.records import FaultScore, RightScore, SelftestReport, Signature
+from day0.reference_ops.signatures import signature_id
+from day0.reference_ops.torch_ops import register_operators
+from day0.registry.collect import collect
+
+__all__ = ["Progress", "run_selftest"]
+
+Progress = Callable[[str, int, int], None]
+"""What is done, and how many of how many steps are behind."""
+
+PART = 40
+"""Calls that one task checks without a fault."""
+
+
+def run_selftest(
+    profile: DeviceProfile,
+    *,
+    seeds: int = 10,
+    only: Sequence[str] = (),
+    jobs: int = 1,
+    usual: bool = True,
+    signatures: Sequence[Signature] | None = None,
+    progress: Progress = lambda *_: None,
+) -> SelftestReport:
+    """Plant each fault in turn and see whether the check reports it; check what is right and see that it does not.
+
+    `seeds` is over how many seeds of values the bundled kernels and the legitimate differences are checked, `signatures`
+    the calls to try; without any, all that `collect_subjects` knows.
+    Raises Day0Error for a device that is not simulated: faults are planted there only.
+    """
+    refuse_device(profile)
+    faults = select_faults(only)
+    register_operators()
+    progress("calls to try", 0, 1)
+    signatures = collect_subjects(profile) if signatures is None else signatures
+    lock = lock_for(signatures, profile, collect(()))
+    with open_pool(profile, signatures, lock, jobs=jobs, usual=usual) as pool:
+        work = _Work(
+            pool=pool, signatures={signature_id(one): one for one in signatures}, seeds=seeds, progress=progress
+        )
+        return work.report(profile, faults, whole=not only, usual=usual)
+
+
+@dataclass(kw_only=True)
+class _Work:
+    """One run, step by step."""
+
+    pool: Pool
+    signatures: dict[str, Signature]
+    seeds: int
+    progress: Progress
+
+    def report(self, profile: DeviceProfile, faults: Sequence[Fault], *, whole: bool, usual: bool) -> SelftestReport:
+        touches = self._touches()
+        calls = {one.name: calls_for(one.operators, touches, self.signatures) for one in faults}
+        needed = list(self.signatures) if whole else sorted({id_ for found in calls.values() for id_ in found})
+        clean = self._clean(needed)
+        scores, differences = self._faulty(faults, calls, clean)
+        kernels = self._kernels(None if whole else {op for one in faults for op in one.operators})
+        device = RightScore(
+            subject="clean device",
+            judged=sum(status != "skipped" for status in clean.statuses.values()),
+            alarms=clean.alarms,
+            usual_judged=len(clean.objections),
+            usual={rule: sum(rule in one for one in clean.objections.values()) for rule in load_usual()},
+        )
+        return SelftestReport(
+            device=profile.name,
+            seeds=self.seeds,
+            usual=tuple(load_usual()) if usual else (),
+            faults=tuple(sorted(scores, key=lambda one: (one.family, one.name))),
+            right=(device, *differences, *kernels),
+        )
+
+    def _run(self, title: str, tasks: Sequence[Task]) -> Iterator[tuple[Task, Any]]:
+        began = time.monotonic()
+        for done, (task, result) in enumerate(self.pool.run(tasks), start=1):
+            left = (time.monotonic() - began) / done * (len(tasks) - done)
+            self.progress(f"{title}: {task.name}, about {left:.0f} s left", done, len(tasks))
+            yield task, result
+
+    def _touches(self) -> dict[str, frozenset[str]]:
+        tasks = [_part("touches", ids) for ids in _parts(list(self.signatures))]
+        found: dict[str, frozenset[str]] = {}
+        for _, one in self._run("what calls come to", tasks):
+            found |= one
+        # In their own order, whichever process was the first.
+        return {one: found[one] for one in self.signatures}
+
+    def _clean(self, ids: list[str]) -> Clean:
+        parts: list[Clean] = []
+        order = {id_: number for number, id_ in enumerate(ids)}
+        tasks = [_part("clean", part) for part in _parts(ids)]
+        found = {order[task.arguments[0][0]]: one for task, one in self._run("without a fault", tasks)}
+        parts = [found[number] for number in sorted(found)]
+        return Clean(
+            statuses={key: one for part in parts for key, one in part.statuses.items()},
+            objections={key: one for part in parts for key, one in part.objections.items()},
+            alarms=tuple(alarm for part in parts for alarm in part.alarms),
+        )
+
+    def _faulty(
+        self, faults: Sequence[Fault], calls: dict[str, list[str]], clean: Clean
+    ) -> tuple[list[FaultScore], list[RightScore]]:
+        by_call: dict[str, list[str]] = defaultdict(list)
+        for key in clean.statuses:
+            by_call[key.partition("-")[0]].append(key)
+        tasks = []
+        for fault in faults:
+            ids = calls[fault.name]
+            part = clean.of(key for id_ in ids for key in by_call[id_])
+            if fault.is_fault:
+                tasks.append(Task(name=fault.name, method="fault", arguments=(fault.name, ids, part)))
+            else:
+                tasks += [
+                    Task(name=fault.name, method="difference", arguments=(fault.name, ids, seed))
+                    for seed in range(self.seeds)
+                ]
+        scores, rights = [], []
+        for _, one in self._run("planted", tasks):
+            (scores if isinstance(one, FaultScore) else rights).append(one)
+        return scores, _joined(rights)
+
+    def _kernels(self, operators: set[str] | None) -> list[RightScore]:
+        kernels = [one for one in collect(()) if one.kind in ("kernel", "decomposition")]
+        tasks = [
+            Task(name=str(one.identity), method="kernel", arguments=(str(one.identity), seed))
+            for one in kernels
+            if operators is None or one.operator in operators
+            for seed in range(self.seeds)
+        ]
+        return _joined([score for _, score in self._run("bundled kernels", tasks)])
+
+
+def _part(method: str, ids: Sequence[str]) -> Task:
+    return Task(name=f"{len(ids)} calls", method=method, arguments=(tuple(ids),))
+
+
+def _parts(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (ids[start : start + PART] for start in range(0, len(ids), PART))
+
+
+def _joined(scores: Iterable[RightScore]) -> list[RightScore]:
+    """Add up the seeds of each subject."""
+    groups: dict[str, list[RightScore]] = defaultdict(list)
+    for one in scores:
+        groups[one.subject].append(one)
+    return [
+        RightScore(
+            subject=subject,
+            level=many[0].level,
+            judged=sum(one.judged for one in many),
+            alarms=tuple(sorted((alarm for one in many for alarm in one.alarms), key=lambda alarm: alarm.case)),
+            usual_judged=sum(one.usual_judged for one in many),
+            usual={rule: sum(one.usual.get(rule, 0) for one in many) for rule in many[0].usual},
+        )
+        for subject, many in sorted(groups.items())
+    ]

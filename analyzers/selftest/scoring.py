@@ -1,0 +1,118 @@
+"""From judged cases to scores: how a fault was found, which half it belongs to, how sure a rate is."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from day0.analyzers.cases.case import Case
+from day0.analyzers.selftest.judged import Judged
+from day0.records import Alarm, CaseResult, FaultScore, Found, How
+
+__all__ = ["NOT_MEASURED", "RIGHT", "alarm_of", "found_of", "held_out", "how_found", "objecting", "rate", "wilson"]
+
+RIGHT = ("pass", "fell_back", "skipped", "xfail")
+"""Statuses of a case that has nothing against a kernel; a fallback that is there without a fault is one."""
+
+NOT_MEASURED = Found(how="not_measured")
+
+
+def held_out(name: str) -> bool:
+    """Say whether a fault is in the half that nobody looks at while cases and rules are made."""
+    return int(hashlib.sha256(name.encode()).hexdigest(), 16) % 2 == 1
+
+
+def wilson(hits: int, total: int, z: float = 1.959964) -> tuple[float, float]:
+    """Return the 95 % interval of a rate by Wilson's score, which is right near 0 and 1 too; (0, 1) for no trial.
+
+    Source: E. B. Wilson, Probable inference, the law of succession, and statistical inference, JASA 22 (1927).
+    """
+    if total == 0:
+        return 0.0, 1.0
+    rate, square = hits / total, z * z
+    middle = (rate + square / (2 * total)) / (1 + square / total)
+    half = z / (1 + square / total) * math.sqrt(rate * (1 - rate) / total + square / (4 * total * total))
+    # At the ends rounding would leave a little.
+    return 0.0 if hits == 0 else middle - half, 1.0 if hits == total else middle + half
+
+
+def how_found(case: Case, result: CaseResult) -> How:
+    """Say what kind of evidence one reported case is."""
+    if result.status in ("crashed", "hung"):
+        return "raised"
+    if result.status in ("fell_back", "undelegated"):
+        return "not_on_device"
+    way = str(getattr(case, "way", "plain"))
+    if "reported" in (way, case.regime):
+        return "reported"
+    return "values" if case.regime == "ordinary" and way == "plain" else "other_cases"
+
+
+_STRONGEST: tuple[How, ...] = ("values", "other_cases", "reported", "not_on_device", "raised")
+
+
+def found_of(judged: Sequence[Judged], clean: Mapping[str, str]) -> Found:
+    """Sum up what the check said of one fault.
+
+    A case counts only if the same case has nothing against the device without the fault: `clean` holds those statuses.
+    """
+    reached = [one for one in judged if one.reached]
+    hits = [one for one in reached if _is_hit(one.result, clean.get(one.case.key, ""))]
+    if not hits:
+        return Found(how="missed", reached=len(reached), reason=_why_missed(judged, reached))
+    best = min(hits, key=lambda one: _STRONGEST.index(how_found(one.case, one.result)))
+    return Found(
+        how=how_found(best.case, best.result),
+        rule=best.result.rule,
+        reached=len(reached),
+        found=len(hits),
+        first=f"{best.result.op} {best.result.shapes} {best.case.regime}",
+        reason=best.result.reason,
+    )
+
+
+def _is_hit(result: CaseResult, clean: str) -> bool:
+    # Left out on the device without the fault: nothing is known of what is right.
+    return (
+        clean in ("pass", "fell_back") and result.status != clean and result.status not in ("pass", "skipped", "xfail")
+    )
+
+
+def _why_missed(judged: Sequence[Judged], reached: Sequence[Judged]) -> str:
+    if not judged:
+        return "no call that the check is tried on comes to its operators"
+    if not reached:
+        return f"none of {len(judged)} cases came to the faulty kernel"
+    return f"the faulty kernel ran in {len(reached)} cases, and none of them was judged wrong"
+
+
+def objecting(judged: Iterable[Judged], clean: Mapping[str, tuple[str, ...]], rules: Iterable[str]) -> dict[str, bool]:
+    """Say which usual rules object to a case to which they do not object without the fault."""
+    against = dict.fromkeys(rules, False)
+    for one in judged:
+        for rule in one.objections or ():
+            if rule not in clean.get(one.case.key, ()):
+                against[rule] = True
+    return against
+
+
+def alarm_of(result: CaseResult) -> Alarm | None:
+    """Return what was said against something right, or None."""
+    if result.status in RIGHT:
+        return None
+    return Alarm(
+        op=result.op,
+        shapes=result.shapes,
+        implementation=result.implementation,
+        case=result.case,
+        status=result.status,
+        rule=result.rule,
+        reason=result.reason,
+    )
+
+
+def rate(scores: Iterable[FaultScore]) -> tuple[int, int]:
+    """Return how many of some faults were found, and how many there are."""
+    many = list(scores)
+    return sum(one.is_found for one in many), len(many)

@@ -1,0 +1,116 @@
+"""How close the conversion of four-bit experts on a GPU comes to a plain copy of as many bytes.
+
+First every row and every packed byte of each table is compared with the table itself; then experts of gpt-oss size are
+decoded, in one run with a copy. `a copy` moves as many bytes as the conversion reads and writes.
+
+`python benchmarks/gpu/mxfp4_decode.py [--experts 32]`
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import torch
+
+from day0.converters.online.fp8_workspace import LAYOUTS, Fp8Workspace, Matrix, Packed
+from day0.converters.tables import BF16, E4M3, E4M3FNUZ, FP16, FP32, Table, fp8_table, wide_table
+from day0.converters.tiers import eager, triton
+
+ROWS, COLUMNS = 5760, 2880
+"""Of gate and up of one gpt-oss expert."""
+
+
+def main() -> None:
+    """Compare, then print a table and the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--experts", type=int, default=32)
+    parser.add_argument("--repeat", type=int, default=30)
+    options = parser.parse_args()
+    compare()
+    groups = options.experts * ROWS * COLUMNS // 32
+    codes = torch.randint(0, 256, (groups, 16), dtype=torch.uint8, device="cuda")
+    for name, table, low, high in (("fp8", fp8_table(E4M3), 11, 23), ("bf16", wide_table(BF16), 118, 130)):
+        rows = torch.randint(low, high, (groups,), dtype=torch.uint8, device="cuda")
+        out = torch.empty(groups, 16, dtype=table.pairs.dtype, device="cuda")
+        moved = codes.nbytes + rows.nbytes + out.nbytes
+        copied = copy_of(moved, options.repeat)
+        for tier, decode in (("triton", triton.decode), ("eager", eager.decode)):
+            ms = timed(lambda d=decode, r=rows, t=table, o=out: d(codes, r, t, o), options.repeat)
+            print(f"{tier:7} {name:5} {ms:8.3f} ms  {moved / ms / 1e6:7.0f} GB/s  {copied / ms:6.3f} of a copy")
+            if tier == "triton":
+                print(f"figure: mxfp4_to_{name}_fraction_of_copy {copied / ms:.3f}")
+        del out, rows
+    for layout in LAYOUTS:
+        one_expert(layout, options.repeat)
+
+
+def one_expert(layout: str, repeat: int) -> None:
+    """A slot of the workspace: with the scales, and all that is launched around the look-up."""
+    packed = Packed(
+        codes=torch.randint(0, 256, (ROWS, COLUMNS // 2), dtype=torch.uint8, device="cuda"),
+        scales=torch.randint(118, 128, (ROWS, COLUMNS // 32), dtype=torch.uint8, device="cuda"),
+    )
+    workspace = Fp8Workspace(
+        (Matrix(rows=ROWS, columns=COLUMNS),), 8, decode=triton.decode, layout=layout, device="cuda"
+    )
+    out = workspace.values(0)[0]
+    scales = workspace.scales(0)
+    moved = packed.codes.nbytes + packed.scales.nbytes + out.nbytes + (scales[0].nbytes if scales is not None else 0)
+    ms = timed(lambda: workspace.convert(3, 0, packed), repeat)
+    print(f"one expert into a slot, {layout:12} {ms:8.4f} ms  {copy_of(moved, repeat) / ms:6.3f} of a copy")
+
+
+def compare() -> None:
+    """Every row and byte, by both kernels. Raises SystemExit where one differs."""
+    tables = {f"fp8 {one.name}": fp8_table(one) for one in (E4M3, E4M3FNUZ)}
+    tables |= {one.name: wide_table(one) for one in (BF16, FP16, FP32)}
+    for name, table in tables.items():
+        for shift in (0, 1):
+            # Codes that begin at an odd byte cannot be read as words: the other kernel.
+            if not equal(table, shift):
+                raise SystemExit(f"error: {name}: the bytes differ from the table's")
+    print(f"{len(tables)} tables: every row and byte equal, by both kernels")
+
+
+def equal(table: Table, shift: int) -> bool:
+    """Say whether all 256 bytes under every row give what the table says."""
+    rows = len(table.pairs)
+    codes = torch.arange(256, dtype=torch.uint8).view(16, 16).repeat(rows, 1)
+    row = torch.arange(rows).repeat_interleave(16).to(torch.uint8)
+    expected = table.pairs[row.long().unsqueeze(1), codes.long()]
+    there = torch.empty(codes.numel() + shift, dtype=torch.uint8, device="cuda")[shift:].view(codes.shape)
+    there.copy_(codes)
+    out = torch.zeros_like(expected, device="cuda")
+    triton.decode(there, row.cuda(), table, out)
+    return torch.equal(out.cpu(), expected)
+
+
+def copy_of(nbytes: int, repeat: int) -> float:
+    """Milliseconds of a copy that reads and writes so many bytes together."""
+    source = torch.empty(nbytes // 2, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    return timed(lambda: target.copy_(source), repeat)
+
+
+def timed(action: Callable[[], Any], repeat: int) -> float:
+    """Median of milliseconds by events, with the second-level cache emptied before each."""
+    flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    for _ in range(3):
+        action()
+    found = []
+    for _ in range(repeat):
+        flush.zero_()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        action()
+        end.record()
+        torch.cuda.synchronize()
+        found.append(begin.elapsed_time(end))
+    return median(found)
+
+
+if __name__ == "__main__":
+    main()

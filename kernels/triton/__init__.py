@@ -1,0 +1,1 @@
+"""Kernels in Triton, one file for each operator; compiled when they are first called."""

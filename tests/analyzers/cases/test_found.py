@@ -1,0 +1,105 @@
+"""Faults that one kind of case finds and plain cases let pass; and right kernels that no kind of case complains about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+
+from day0.analyzers.cases.case import Case
+from day0.analyzers.cases.plan import plan_signature
+from day0.analyzers.checking.case import check_case
+from day0.devices.faults.load import planted
+from day0.devices.faults.observe import lent_kernels
+from day0.devices.profile import load_profile
+from day0.devices.sim.device import open_sim
+from day0.playbook import CheckPlan
+from day0.records import CaseResult, Lock, Signature
+from day0.reference_ops.signatures import describe, signature_id
+
+EMPTY = Lock(device="sim", namespace="base", model="x", entries=())
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[torch.device]:
+    opened = open_sim(load_profile("null"))
+    with lent_kernels():
+        yield opened
+
+
+def _failed(
+    signature: Signature, device: torch.device, *faults: str, plan: CheckPlan | None = None
+) -> list[CaseResult]:
+    failed = []
+    for case in plan_signature(signature, signature_id(signature), plan or CheckPlan(), devices=2):
+        with planted(*faults):
+            result = check_case(case, device, None, EMPTY, max_bytes=1 << 24)
+        if result.status not in ("pass", "skipped"):
+            failed.append(result)
+    return failed
+
+
+def _names(results: list[CaseResult]) -> set[str]:
+    return {result.case.split("-", 3)[-1] if result.case.count("-") > 2 else result.regime for result in results}
+
+
+X = torch.zeros(6, 4)
+
+FOUND: dict[str, tuple[str, Signature, str]] = {
+    "offsets": ("offset_ignored", describe("aten::sigmoid", (X,), {}), "offset"),
+    "memory order": ("matmul_strides_ignored", describe("aten::mm", (X, torch.zeros(4, 5)), {}), "transposed"),
+    "writes into a view": ("clamp_not_written_back", describe("aten::clamp", (X, 0.0), {}), "inplace.strided"),
+    "repeated calls": ("selection_order_varies", describe("day0::topk_tokens", (torch.zeros(1, 3, 9), 4), {}), "way."),
+    "long rows": ("sort_blocks_not_merged", describe("aten::sort", (X,), {}), "sizes.4to65"),
+    "indices out of range": (
+        "index_select_clamped",
+        describe("aten::index_select", (X, 0, torch.zeros(2, dtype=torch.int64)), {}),
+        "refused.index_out_of_range",
+    ),
+    "two devices": (
+        "mismatch_of_wrong_class",
+        describe("aten::add.Tensor", (X, X.clone()), {}),
+        "refused.other_device",
+    ),
+    "large integers": (
+        "int64_through_float32",
+        describe("aten::cumsum", (torch.zeros(8, dtype=torch.int64), 0), {}),
+        "large_integers",
+    ),
+    "a shared destination": ("overlap_not_refused", describe("aten::copy_", (X, X.clone()), {}), "refused.shared"),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_a_kind_of_case_finds_what_it_is_for(name: str, device: torch.device) -> None:
+    fault, signature, kind = FOUND[name]
+    names = _names(_failed(signature, device, fault))
+    assert any(kind in one for one in names), names
+    assert "ordinary" not in names  # a plain case does not see it: the kind is what finds it
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("name", FOUND)
+def test_a_right_kernel_passes_every_kind_of_case(name: str, seed: int, device: torch.device) -> None:
+    failed = _failed(FOUND[name][1], device, plan=CheckPlan(seed=seed))
+    assert not failed, [(one.case, one.reason) for one in failed]
+
+
+def test_a_second_device_is_a_device_of_its_own(device: torch.device) -> None:
+    signature = describe("aten::silu", (X,), {})
+    case = Case(signature_id="x", signature=signature, regime="ordinary", seed=0, way="second_device")
+    result = check_case(case, device, None, EMPTY, max_bytes=1 << 24)
+    assert result.status in ("pass", "skipped")
+    cpu = check_case(case, torch.device("cpu"), None, EMPTY, max_bytes=1 << 24)
+    assert cpu.status == "skipped"
+    assert cpu.reason == "there is one cpu device only"
+
+
+def test_a_call_that_the_cpu_takes_is_not_to_be_refused(device: torch.device) -> None:
+    signature = describe("aten::topk", (X, 3), {})
+    case = Case(signature_id="x", signature=signature, regime="ordinary", seed=0, refusal="too_many_asked")
+    result = check_case(replace(case), device, None, EMPTY, max_bytes=1 << 24)
+    assert result.status == "skipped"
+    assert result.reason == "the CPU does not refuse the call"

@@ -1,0 +1,154 @@
+"""Every regime, form, way and refusal does what its file says: the contract that a new file has to keep."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+import torch
+
+from day0.analyzers.cases.case import Case, CaseInputs, Unfillable
+from day0.analyzers.cases.fill import make_inputs
+from day0.analyzers.cases.forms._form import load_forms
+from day0.analyzers.cases.meta import refused_on_meta
+from day0.analyzers.cases.plan import plan_signature
+from day0.analyzers.cases.refusals._refusal import load_refusals
+from day0.analyzers.cases.refusals.run import judge_refusal
+from day0.analyzers.cases.regimes._regime import load_regimes
+from day0.analyzers.cases.valid import mismatch
+from day0.analyzers.cases.ways._way import load_ways
+from day0.playbook import CheckPlan, RegimeName
+from day0.records import Signature
+from day0.reference_ops.load import load_operators
+from day0.reference_ops.signatures import describe, signature_id, tensors_in
+from day0.reference_ops.torch_ops import register_operators
+
+X, Y = torch.zeros(6, 4), torch.zeros(6, 4)
+WHOLE = torch.zeros(5, dtype=torch.int64)
+
+CALLS: dict[str, Signature] = {
+    "unary": describe("aten::silu", (X,), {}),
+    "binary": describe("aten::add.Tensor", (X, Y), {}),
+    "product": describe("aten::mm", (X, torch.zeros(4, 5)), {}),
+    "selection": describe("aten::topk", (X, 3), {}),
+    "sort": describe("aten::sort", (X,), {}),
+    "softmax": describe("aten::_softmax", (X, -1, False), {}),
+    "sum": describe("aten::sum.dim_IntList", (X, [-1]), {}),
+    "copy": describe("aten::clone", (X,), {}),
+    "flags": describe("aten::where.self", (X > 0, X, Y), {}),
+    "look-up": describe("aten::embedding", (X, WHOLE), {}),
+    "index": describe("aten::index_select", (X, 0, WHOLE), {}),
+    "gather": describe("aten::gather", (X, 1, torch.zeros(6, 2, dtype=torch.int64)), {}),
+    "whole": describe("aten::add.Tensor", (WHOLE, WHOLE.clone()), {}),
+    "in place": describe("aten::add_.Tensor", (X, Y), {}),
+    "ours": describe("day0::rms_norm", (X, torch.zeros(4), 1e-6, 0.0), {}),
+}
+ALL = CheckPlan(thorough=True)
+
+
+def _contract(signature: Signature):  # type: ignore[no-untyped-def]
+    return load_operators().get(signature.op.partition(".")[0])
+
+
+def _cases(signature: Signature, plan: CheckPlan = ALL) -> list[Case]:
+    register_operators()
+    return list(plan_signature(signature, signature_id(signature), plan, devices=2))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_case_has_a_name_of_its_own_that_a_file_may_have(name: str) -> None:
+    keys = [case.key for case in _cases(CALLS[name])]
+    assert len(keys) == len(set(keys))
+    assert all(key.replace("-", "").replace(".", "").replace("_", "").isalnum() for key in keys)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_inputs_are_the_call_that_the_signature_describes(name: str) -> None:
+    made = 0
+    for case in _cases(CALLS[name]):
+        inputs = make_inputs(case, _contract(case.signature))
+        if isinstance(inputs, Unfillable):
+            assert inputs.reason
+            continue
+        made += 1
+        assert not mismatch(case.signature, inputs.args, inputs.kwargs, ranges=False), case.key
+    assert made
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_case_has_the_same_bits_whatever_came_before_it(name: str) -> None:
+    cases = _cases(CALLS[name], CheckPlan())
+    first = {case.key: make_inputs(case, _contract(case.signature)) for case in cases}
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if before > 1 else 2)
+    try:
+        for case in reversed(cases):
+            one, two = first[case.key], make_inputs(case, _contract(case.signature))
+            assert type(one) is type(two)
+            if isinstance(one, CaseInputs) and isinstance(two, CaseInputs):
+                pairs = zip(tensors_in((one.args, one.kwargs)), tensors_in((two.args, two.kwargs)), strict=True)
+                assert all(_bits(a).equal(_bits(b)) for a, b in pairs), case.key
+    finally:
+        torch.set_num_threads(before)
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().view(torch.uint8) if tensor.dim() else tensor.reshape(1).view(torch.uint8)
+
+
+def test_plain_cases_are_called_what_they_were_called_before() -> None:
+    signature = CALLS["unary"]
+    known = {case.key for case in _cases(signature, CheckPlan(derived=False, regimes=("ordinary", "wide")))}
+    assert known == {f"{signature_id(signature)}-{regime}-0" for regime in ("ordinary", "wide")}
+
+
+def test_the_plan_and_the_folder_know_the_same_regimes() -> None:
+    assert set(get_args(RegimeName)) == set(load_regimes())
+
+
+@pytest.mark.parametrize("load", [load_regimes, load_forms, load_ways, load_refusals])
+def test_each_says_why_it_is_there(load) -> None:  # type: ignore[no-untyped-def]
+    for name, one in load().items():
+        assert one.name == name
+        assert one.why, name
+
+
+@pytest.mark.parametrize("name", load_regimes())
+def test_each_regime_applies_to_something_and_not_to_everything(name: str) -> None:
+    applies = [load_regimes()[name].applies(one, _contract(one)) for one in CALLS.values()]
+    assert any(applies)
+    assert name == "ordinary" or not all(applies)
+
+
+@pytest.mark.parametrize("name", load_forms())
+def test_each_form_derives_a_valid_call_from_something(name: str) -> None:
+    register_operators()
+    found = [
+        derived
+        for one in CALLS.values()
+        for _, derived in load_forms()[name].derive(one, _contract(one))
+        if not refused_on_meta(derived) and signature_id(derived) != signature_id(one)
+    ]
+    assert found
+
+
+@pytest.mark.parametrize("name", load_ways())
+def test_each_way_applies_to_something(name: str) -> None:
+    assert any(load_ways()[name].applies(one, _contract(one)) for one in CALLS.values())
+
+
+@pytest.mark.parametrize("name", [name for name, one in load_refusals().items() if one.expected is None])
+def test_what_has_to_be_refused_is_refused_by_the_cpu(name: str) -> None:
+    register_operators()
+    found = 0
+    for one in CALLS.values():
+        for refused in load_refusals()[name].derive(one, _contract(one)):
+            case = Case(signature_id="x", signature=refused, regime="ordinary", seed=0, refusal=name)
+            inputs = make_inputs(case, _contract(refused))
+            if isinstance(inputs, Unfillable):
+                continue
+            judgement = judge_refusal(case, inputs, torch.device("cpu"))
+            assert not isinstance(judgement, Unfillable), (refused.op, judgement)
+            assert judgement.passed
+            found += 1
+    assert found
