@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -84,7 +86,9 @@ def _checked(
         return outcome.skipped(target.reason)
     bench = replace(bench, device=target)
     if case.refusal:
-        return _refused(case, outcome, judge_refusal(case, made, target))
+        with _device_phase(bench, bench.limits.device(size, 0.0, kernel=owner is not None, first=True)):
+            refused = judge_refusal(case, made, target)
+        return _refused(case, outcome, refused)
     operator = resolve(case.signature.op)
     made = guarded(made) if _may_guard(operator) else made
     bench.teller.phase("reference", bench.limits.reference(size))
@@ -100,6 +104,16 @@ def _checked(
         case=case, bench=bench, inputs=made, reference=reference, contract=contract, owner=owner, size=size, took=took
     )
     return _run_and_judge(call, outcome)
+
+
+@contextmanager
+def _device_phase(bench: Bench, seconds: float) -> Iterator[None]:
+    """Say that the device is at work, for calls that are made elsewhere."""
+    bench.teller.phase("device", seconds)
+    try:
+        yield
+    finally:
+        bench.teller.phase("judge", bench.limits.judge(0, seconds))
 
 
 def _refused(case: Case, outcome: Outcome, judgement: Judgement | Unfillable) -> CaseResult:
@@ -132,13 +146,16 @@ class _Call:
         # The entry itself: a composite below it may have called another one of the lock.
         return self.bench.active.calls_of(self.owner) if self.bench.active and self.owner else 0
 
+    def seconds(self) -> float:
+        """Return how long one call may take."""
+        kernel = self.owner is not None
+        return self.bench.limits.device(self.size, self.took, kernel=kernel, first=kernel and self.calls() == 0)
+
     def run(self, watch: Watch) -> Run:
         """Run it once on the device."""
         bench = self.bench
-        kernel = self.owner is not None
-        seconds = bench.limits.device(self.size, self.took, kernel=kernel, first=kernel and self.calls() == 0)
         bench.teller.operator(self.case.signature.op)
-        bench.teller.phase("device", seconds)
+        bench.teller.phase("device", self.seconds())
         expected = self.reference.same_dtype or self.reference.golden
         run = run_on_device(self.case, self.operator, self.inputs, bench.device, expected, watch)
         bench.teller.phase("judge", bench.limits.judge(self.size, self.took))
@@ -181,7 +198,8 @@ def _judged(call: _Call, outcome: Outcome, run: Run) -> CaseResult:
     if run.away:
         return outcome.judged("fell_back", Judgement(passed=True, rule="ran", reason=run.away), golden)
     try:
-        more = judge_way(call.case, call.inputs, call.reference, call.contract, call.bench.device, run.got)
+        with _device_phase(call.bench, call.seconds()):
+            more = judge_way(call.case, call.inputs, call.reference, call.contract, call.bench.device, run.got)
     except RUN_ERRORS as error:
         return _ended(call, outcome, error)
     if more is not None and not more.passed:
