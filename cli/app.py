@@ -17,10 +17,12 @@ from day0.cli.app_ops import ops_app
 from day0.cli.options import (
     DEFAULT_RUN,
     AllowUnverified,
+    CaseTimeout,
     Device,
     Fallback,
     Force,
     Frozen,
+    Jobs,
     Json,
     Locked,
     Namespace,
@@ -207,6 +209,12 @@ def register(
 @app.command()
 def check(
     run: Run = DEFAULT_RUN,
+    jobs: Jobs = 0,
+    case_timeout: CaseTimeout = None,
+    expect: Annotated[
+        Path | None,
+        typer.Option("--expect", help="YAML list of cases that are known to fail, with reasons.", metavar="FILE"),
+    ] = None,
     locked: Locked = False,
     frozen: Frozen = False,
     plant: Plant = None,
@@ -218,12 +226,17 @@ def check(
 ) -> None:
     """Check the numerics of every traced signature on the device.
 
-    Example: day0 check --run runs/v32
+    Each failed case leaves a folder that `day0 repro` runs. Example: day0 check --run runs/v32
+
+    With a list of known failures: day0 check --run runs/v32 --expect known.yaml
     """
     call(
         "stage",
         name="check",
         run=run,
+        jobs=jobs,
+        case_timeout=case_timeout,
+        expect=expect,
         locked=locked,
         frozen=frozen,
         plant=plant or [],
@@ -231,6 +244,20 @@ def check(
         force=force,
         json=json,
     )
+
+
+@app.command()
+def repro(
+    folder: Annotated[Path, typer.Argument(help="A folder below repro/ of a run folder.", metavar="DIR")],
+    with_: With = None,
+    case_timeout: CaseTimeout = None,
+    json: Json = False,
+) -> None:
+    """Run one failed case again: exit code 1 while it fails, 0 once it passes.
+
+    Example: day0 repro runs/v32/repro/0123456789abcdef-ordinary-0
+    """
+    call("repro", file="repro", folder=folder, load=with_ or [], case_timeout=case_timeout, json=json)
 
 
 @app.command()

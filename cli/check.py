@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 from day0.analyzers.cases.captured import find_captured
@@ -25,7 +25,6 @@ from day0.codec import body_hash
 from day0.errors import Day0Error
 from day0.hashing import hash_file, hash_json
 from day0.records import CaseResult, Lock, NumericsReport, Trace
-from day0.reference_ops.load import load_operators
 
 __all__ = ["make_numerics"]
 
@@ -45,7 +44,6 @@ def make_numerics(session: Session) -> NumericsReport:
         cases={case.key: case for case in cases},
         limits=Limits(case_timeout_s=setting.plan.case_timeout_s, max_bytes=setting.plan.max_case_mib << 20),
     )
-    load_operators()  # once, before there are workers
     start, folder = starter(loaded, setting), session.folder.file(".check")
     workers = _jobs(session, loaded)
     with _journal(session, _key(session, trace, lock)) as kept, Pool(start, folder, loaded.limits, workers) as pool:
@@ -95,7 +93,7 @@ def _jobs(session: Session, loaded: Loaded) -> int:
     return min(cores, MOST_JOBS) if loaded.device.type in ("cpu", "sim") else 1
 
 
-def _today() -> object:
+def _today() -> date:
     return datetime.now(UTC).date()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from day0.cli import show, show_trace
 from day0.cli.check_lock import check_lock
 from day0.cli.held_lock import lock_mode
-from day0.cli.plans import override_plan, playbook_path, trace_plan
+from day0.cli.plans import override_check, override_plan, playbook_path, trace_plan
 from day0.cli.report import write_report
 from day0.cli.rundir import FILES, RunFolder
 from day0.cli.session import Session
@@ -89,6 +89,9 @@ def stage(
     frozen: bool = False,
     plant: list[str] | None = None,
     thorough: bool = False,
+    jobs: int = 0,
+    case_timeout: float | None = None,
+    expect: Path | None = None,
 ) -> int:
     """One of the stages after trace, on a run folder. Faults are planted in this stage alone."""
     talk, folder = Talk(as_json=json), RunFolder(run)
@@ -105,8 +108,8 @@ def stage(
         replacements=replacements,
         replace=replace or [],
         strict=strict,
-        thorough=thorough,
     )
+    plan = override_check(plan, case_timeout=case_timeout, expect=expect, thorough=thorough)
     if not plan.device:
         raise Day0Error(str(run), "no device was named yet", hint="add --device sim; see `day0 device list`")
     session = Session(
@@ -119,6 +122,7 @@ def stage(
         planted_stages=(name,),
         lock_mode=lock_mode(locked=locked, frozen=frozen),
         upgrade=tuple(upgrade or ()),
+        jobs=jobs,
     )
     session.refuse_bad_plants()
     if check:

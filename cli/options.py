@@ -13,10 +13,12 @@ from day0.cli.failures import run_guarded
 __all__ = [
     "DEFAULT_RUN",
     "AllowUnverified",
+    "CaseTimeout",
     "Device",
     "Fallback",
     "Force",
     "Frozen",
+    "Jobs",
     "Json",
     "Locked",
     "Namespace",
@@ -60,6 +62,11 @@ AllowUnverified = Annotated[
 Plant = Annotated[
     list[str] | None,
     typer.Option("--plant", help="Plant a fault on the simulated device; see `day0 device faults`.", metavar="NAME"),
+]
+Jobs = Annotated[int, typer.Option(min=0, max=256, help="Processes that run cases; 0 for as many as fit.")]
+CaseTimeout = Annotated[
+    float | None,
+    typer.Option(min=0.1, max=1e6, help="Seconds for one call on the device; else from what it costs."),
 ]
 DEFAULT_RUN = Path("runs/default")
 

@@ -14,7 +14,7 @@ from day0 import playbooks
 from day0.errors import Day0Error, near_names
 from day0.playbook import ModelPlan, PhasePlan, Playbook, RegisterPlan, WorkloadPlan
 
-__all__ = ["override_plan", "parse_phase", "parse_set", "playbook_path", "trace_plan"]
+__all__ = ["override_check", "override_plan", "parse_phase", "parse_set", "playbook_path", "trace_plan"]
 
 
 def trace_plan(
@@ -85,6 +85,20 @@ def _model_plan(
         raise Day0Error(f"--set {key}", what, hint="put text in quotes") from None
 
 
+def override_check(
+    plan: Playbook, *, case_timeout: float | None, expect: Path | None, thorough: bool = False
+) -> Playbook:
+    """Return the plan with what flags say of the check. The entries of a list of known failures become part of it."""
+    changes: dict[str, Any] = {"thorough": True} if thorough else {}
+    if case_timeout is not None:
+        changes["case_timeout_s"] = case_timeout
+    if expect is not None:
+        from day0.analyzers.checking.expect import read_expected
+
+        changes["expect"] = read_expected(expect)
+    return plan.model_copy(update={"check": plan.check.model_copy(update=changes)}) if changes else plan
+
+
 _EXPONENT = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?[eE][+-]?[0-9]{1,4}")
 
 
@@ -126,7 +140,6 @@ def override_plan(
     without: Sequence[str] = (),
     replace: Sequence[str] = (),
     strict: bool = False,
-    thorough: bool = False,
 ) -> Playbook:
     """Let flags override what the plan says; what no flag names stays."""
     changes: dict[str, Any] = {}
@@ -147,8 +160,6 @@ def override_plan(
         changes["replace"] = tuple(dict.fromkeys((*plan.register_.replace, *replace)))
     if load:
         changes["load"] = (*plan.register_.load, *(str(path) for path in load if str(path) not in plan.register_.load))
-    if thorough:
-        plan = plan.model_copy(update={"check": plan.check.model_copy(update={"thorough": True})})
     register = plan.register_.model_copy(update=changes)
     return plan.model_copy(update={"register_": register, **({"device": device} if device is not None else {})})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -159,8 +160,9 @@ class Session:
             case "cases":
                 from day0.analyzers.cases.captured import index_hash
 
+                over = [one.until is not None and one.until < datetime.now(UTC).date() for one in plan.check.expect]
                 captured = index_hash(self.folder.path)
-                return hash_json([plan.check.model_dump(mode="json"), *([captured] if captured else [])])
+                return hash_json([plan.check.model_dump(mode="json"), *over, *([captured] if captured else [])])
             case "gates":
                 return hash_json([plan.canary.model_dump(mode="json"), self.allow_unverified])
         raise KeyError(name)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from day0.cli import show_inventory
+from day0.cli import show_check, show_inventory
 from day0.cli.failures import clean
 from day0.cli.rundir import RunFolder
 from day0.cli.stages import STAGES, Outcome
@@ -107,7 +107,7 @@ def record(talk: Talk, value: Record, *, operators: bool = True) -> None:
     elif isinstance(value, Lock):
         _lock(talk, value)
     elif isinstance(value, NumericsReport):
-        _numerics(talk, value)
+        show_check.numerics(talk, value)
     elif isinstance(value, CanaryReport):
         _canary(talk, value)
 
@@ -174,26 +174,6 @@ def _lock(talk: Talk, lock: Lock) -> None:
             talk.say(f"  {_safe(text)}")
         if len(lock.holes) > TOP:
             talk.say(f"  and {len(lock.holes) - TOP} more in ops.lock")
-
-
-def _numerics(talk: Talk, report: NumericsReport) -> None:
-    worst = sorted(
-        (case for case in report.cases if case.error is not None and case.limit),
-        key=lambda case: -((case.error or 0.0) / (case.limit or 1.0)),
-    )
-    table = _table(talk, "nearest to its limit", "implementation", "regime", "error", "dtype's own", "limit", "status")
-    for case in worst[:TOP]:
-        figures = [f"{value:.2g}" if value is not None else "" for value in (case.error, case.yardstick, case.limit)]
-        table.add_row(_safe(case.op), _safe(case.implementation), case.regime, *figures, case.status)
-    if worst:
-        talk.say("")
-        talk.out.print(table)
-    skipped: dict[str, int] = defaultdict(int)
-    for case in report.cases:
-        if case.status == "skipped":
-            skipped[f"{case.op}: {case.reason}"] += 1
-    for reason, count in sorted(skipped.items(), key=lambda item: -item[1])[:TOP]:
-        talk.say(f"[dim]skipped {count} × {_safe(reason)}[/dim]")
 
 
 def _canary_line(stage: StageResult) -> str:

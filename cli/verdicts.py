@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from day0.analyzers.checking.causes import Cause, causes
 from day0.records import CanaryReport, Gap, Inventory, Lock, NumericsReport, Trace
 
 __all__ = ["of_canary", "of_inventory", "of_lock", "of_numerics", "of_trace"]
@@ -49,14 +50,19 @@ def of_numerics(report: NumericsReport) -> Verdict:
     """Every case has to pass; cases that could not be made are skipped and say why."""
     counts = Counter(case.status for case in report.cases)
     text = ", ".join(f"{count} {status}" for status, count in counts.most_common()) or "no cases"
-    bad = [case for case in report.cases if case.failed]
-    problems = tuple(
-        f"{case.op} {case.shapes} [{case.regime}] {case.implementation}: {case.status}: {case.reason}" for case in bad
-    )
+    found = causes(report.cases)
+    problems = tuple(_cause_text(cause) for cause in found)
     ran = any(case.status != "skipped" for case in report.cases)
     if not ran:
         problems = ("no case could be run; the record says why for each", *problems)
-    return ran and not bad, text, problems
+    return ran and not found, text, problems
+
+
+def _cause_text(cause: Cause) -> str:
+    """Return one line for all cases that failed alike: the first of them, and how many there are."""
+    first, more = cause.cases[0], len(cause.cases) - 1
+    text = f"{first.op} {first.shapes} [{first.regime}] {first.implementation}: {first.status}: {first.reason}"
+    return f"{text} (and {more} more like it)" if more else text
 
 
 def of_canary(report: CanaryReport) -> Verdict:

@@ -21,16 +21,25 @@ class Leftovers:
     """Looks at a process whose output goes into a file. Without that file only threads and children are seen."""
 
     log: Path | None = None
-    pid: int = field(default_factory=os.getpid)
     threads: frozenset[int] = field(default_factory=lambda: _threads())
-
-    def gone_astray(self) -> bool:
-        """Say whether this is a copy of the process, which a kernel has made by forking."""
-        return os.getpid() != self.pid
 
     def collect(self) -> tuple[str, ...]:
         """Return what was left since the last time, in words, and clean up."""
-        return (*self._printed(), *_children(), *self._new_threads())
+        return (*self._printed(), *self._closed(), *_children(), *self._new_threads())
+
+    def _closed(self) -> Iterator[str]:
+        """Give the process its output back where a kernel has closed it or sent it elsewhere."""
+        if self.log is None:
+            return
+        wanted = self.log.stat().st_ino
+        lost = [number for number in (1, 2) if _inode(number) != wanted]
+        if lost:
+            file = os.open(self.log, os.O_WRONLY | os.O_APPEND)
+            for number in lost:
+                os.dup2(file, number)
+            if file not in lost:
+                os.close(file)
+            yield "it closed or moved standard output"
 
     def _printed(self) -> Iterator[str]:
         if self.log is None:
@@ -51,6 +60,13 @@ class Leftovers:
         self.threads = now
         if new:
             yield f"it left {len(new)} {'thread' if len(new) == 1 else 'threads'} running"
+
+
+def _inode(number: int) -> int:
+    try:
+        return os.fstat(number).st_ino
+    except OSError:
+        return 0
 
 
 def _threads() -> frozenset[int]:

@@ -95,7 +95,7 @@ def guarded(inputs: CaseInputs) -> CaseInputs:
             if own._cdata not in storages:
                 storages[own._cdata] = _with_guard(value)
             made = torch.empty(0, dtype=value.dtype)
-            return made.set_(storages[own._cdata], value.storage_offset(), value.shape, value.stride())  # type: ignore[call-overload]  # the stub knows typed storages only
+            return made.set_(storages[own._cdata], value.storage_offset(), value.shape, value.stride())
         if isinstance(value, (list, tuple)):
             return type(value)(move(item) for item in value)
         return {name: move(item) for name, item in value.items()} if isinstance(value, dict) else value
@@ -108,7 +108,7 @@ def _with_guard(tensor: torch.Tensor) -> torch.UntypedStorage:
     size = own.nbytes()
     room = -size % 16  # so that rows of every dtype end where the storage does
     row = torch.empty(size + room + GUARD_BYTES, dtype=torch.uint8)
-    row[:size] = torch.empty(0, dtype=torch.uint8).set_(own)  # type: ignore[call-overload]  # as above
+    row[:size] = torch.empty(0, dtype=torch.uint8).set_(own)
     byte = _NAN_BYTE if tensor.is_floating_point() or tensor.is_complex() else _INTEGER_BYTE
     row[size:] = 1 if tensor.dtype == torch.bool else byte
     return row.untyped_storage()

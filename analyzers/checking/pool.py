@@ -24,7 +24,7 @@ from typing import Any, Self
 from day0.analyzers.checking.board import Board
 from day0.analyzers.checking.ending import death, oom_kills
 from day0.analyzers.checking.limits import Limits
-from day0.analyzers.checking.setting import Loaded, Setting
+from day0.analyzers.checking.setting import Loaded, Setting, warm
 from day0.analyzers.checking.worker import Place, serve_forked, serve_spawned
 from day0.errors import Day0Error
 
@@ -66,6 +66,7 @@ class Answer:
 def starter(loaded: Loaded, setting: Setting) -> Start:
     """Return how workers are started: copies of this process where the device allows it, else fresh ones."""
     if loaded.device.type in ("cpu", "sim"):
+        warm()
         forked = multiprocessing.get_context("fork")
         return lambda link, place: forked.Process(target=serve_forked, args=(link, loaded, place))
     # Most devices cannot be used in a copy of a process that has opened them.

@@ -160,7 +160,7 @@ def _storages(inputs: CaseInputs) -> dict[int, torch.Tensor]:
     for tensor in tensors_in((inputs.args, inputs.kwargs)):
         storage = tensor.untyped_storage()
         if storage._cdata not in found:
-            row = torch.empty(0, dtype=torch.uint8).set_(storage)  # type: ignore[call-overload]  # the stub knows typed ones
+            row = torch.empty(0, dtype=torch.uint8).set_(storage)
             found[storage._cdata] = row.clone()
     return found
 
@@ -251,7 +251,7 @@ def _value(node: _Node, storages: list[torch.UntypedStorage]) -> Any:
         if 0 not in node.shape:
             raise ValueError(f"a tensor of {list(node.shape)} reaches beyond its {storage.nbytes()} bytes")
     made = torch.empty(0, dtype=dtype)
-    return made.set_(storage, node.offset, node.shape, node.stride)  # type: ignore[call-overload]  # as above
+    return made.set_(storage, node.offset, node.shape, node.stride)
 
 
 def with_present_sources(about: Reproducer, files: tuple[Path, ...]) -> tuple[Setting, tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +19,11 @@ from day0.devices.profile import DeviceProfile
 from day0.implementation import Implementation
 from day0.playbook import CheckPlan
 from day0.records import Lock, Trace
+from day0.reference_ops.load import load_operators
 from day0.reference_ops.torch_ops import register_operators
 from day0.registry.collect import collect
 
-__all__ = ["Loaded", "Setting", "load"]
+__all__ = ["Loaded", "Setting", "load", "warm"]
 
 
 class Setting(BaseModel):
@@ -65,3 +67,9 @@ def load(setting: Setting) -> Loaded:
         cases={case.key: case for case in cases},
         limits=Limits(case_timeout_s=setting.plan.case_timeout_s, max_bytes=setting.plan.max_case_mib << 20),
     )
+
+
+def warm() -> None:
+    """Import what calls of operators import when they first need it: seconds that are no call's own."""
+    importlib.import_module("torch._dynamo")
+    load_operators()

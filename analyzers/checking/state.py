@@ -148,7 +148,7 @@ def _random_facts(device: str) -> tuple[_Fact, ...]:
         _Fact(name="random numbers of the CPU", read=torch.get_rng_state, write=torch.set_rng_state, drawn=True),
         _Fact(name="random numbers of Python", read=random.getstate, write=random.setstate, drawn=True),
     ]
-    module = getattr(torch, device, None)
+    module: Any = getattr(torch, device, None)
     if device != "cpu" and hasattr(module, "get_rng_state"):
         facts.append(
             _Fact(

@@ -26,16 +26,13 @@ from day0.registry.dispatch import suspended
 __all__ = ["Watch", "watched", "watching"]
 
 _EMPTY = frozenset(
-    {
-        "aten::empty.memory_format",
-        "aten::empty_strided",
-        "aten::empty_like",
-        "aten::empty_permuted",
-        "aten::new_empty",
-        "aten::new_empty_strided",
-    }
+    f"aten::{name}"
+    for name in ("empty", "empty_strided", "empty_like", "empty_permuted", "new_empty", "new_empty_strided")
 )
-_COPIES = frozenset({"aten::_to_copy", "aten::copy_", "aten::clone", "aten::detach", "aten::to.device", "aten::alias"})
+_COPIES = frozenset(
+    f"aten::{name}" for name in ("to", "_to_copy", "copy_", "_copy_from", "clone", "contiguous", "detach", "alias")
+)
+"""Without overload: within a kernel, composites such as `to` arrive whole."""
 
 GUARD = 1024
 """Elements on either side of a buffer."""
@@ -139,7 +136,8 @@ def _touched(side: torch.Tensor, value: Any) -> torch.Tensor:
     if side.is_floating_point():
         wide = side.float()
         return ~torch.isnan(wide) if value != value else wide != value  # noqa: PLR0124 - NaN
-    return side != value
+    changed: torch.Tensor = side != value
+    return changed
 
 
 class _Mode(TorchDispatchMode):
@@ -164,9 +162,10 @@ class _Mode(TorchDispatchMode):
         name = func.name() if isinstance(func, torch._ops.OpOverload) else str(func)
         self.watch.teller.operator(name)
         result = func(*args, **kwargs)
-        if name in _EMPTY and not kwargs.get("pin_memory"):
+        base = name.partition(".")[0]
+        if base in _EMPTY and not kwargs.get("pin_memory") and kwargs.get("out") is None:
             result = _fenced(self.watch, result)
-        self.watch.see(name, args, kwargs, result)
+        self.watch.see(base, args, kwargs, result)
         return result
 
 

@@ -25,7 +25,7 @@ from day0.analyzers.checking.board import Board, Phase
 from day0.analyzers.checking.case import Bench, judge_case
 from day0.analyzers.checking.leftovers import Leftovers
 from day0.analyzers.checking.outcome import Outcome, first_line
-from day0.analyzers.checking.setting import Loaded, Setting, load
+from day0.analyzers.checking.setting import Loaded, Setting, load, warm
 from day0.analyzers.checking.watch import watched
 from day0.devices.sim.planting import PLANTED, Planting
 from day0.errors import USER_ERRORS, Day0Error
@@ -49,6 +49,7 @@ def serve_spawned(connection: Connection, text: str, place: Place) -> None:
     _settle(place)
     try:
         loaded = load(Setting.model_validate_json(text))
+        warm()
     except Day0Error as error:
         _refuse(connection, error)
         return
