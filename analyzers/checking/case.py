@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -41,7 +44,7 @@ class Bench:
     device: torch.device
     active: ActiveLock | None
     lock: Lock
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     teller: Teller = SILENT
 
 
@@ -83,7 +86,9 @@ def _checked(
         return outcome.skipped(target.reason)
     bench = replace(bench, device=target)
     if case.refusal:
-        return _refused(case, outcome, judge_refusal(case, made, target))
+        with _device_phase(bench, bench.limits.device(size, 0.0, kernel=owner is not None, first=True)):
+            refused = judge_refusal(case, made, target)
+        return _refused(case, outcome, refused)
     operator = resolve(case.signature.op)
     made = guarded(made) if _may_guard(operator) else made
     bench.teller.phase("reference", bench.limits.reference(size))
@@ -99,6 +104,16 @@ def _checked(
         case=case, bench=bench, inputs=made, reference=reference, contract=contract, owner=owner, size=size, took=took
     )
     return _run_and_judge(call, outcome)
+
+
+@contextmanager
+def _device_phase(bench: Bench, seconds: float) -> Iterator[None]:
+    """Say that the device is at work, for calls that are made elsewhere."""
+    bench.teller.phase("device", seconds)
+    try:
+        yield
+    finally:
+        bench.teller.phase("judge", bench.limits.judge(0, seconds))
 
 
 def _refused(case: Case, outcome: Outcome, judgement: Judgement | Unfillable) -> CaseResult:
@@ -131,13 +146,16 @@ class _Call:
         # The entry itself: a composite below it may have called another one of the lock.
         return self.bench.active.calls_of(self.owner) if self.bench.active and self.owner else 0
 
+    def seconds(self) -> float:
+        """Return how long one call may take."""
+        kernel = self.owner is not None
+        return self.bench.limits.device(self.size, self.took, kernel=kernel, first=kernel and self.calls() == 0)
+
     def run(self, watch: Watch) -> Run:
         """Run it once on the device."""
         bench = self.bench
-        kernel = self.owner is not None
-        seconds = bench.limits.device(self.size, self.took, kernel=kernel, first=kernel and self.calls() == 0)
         bench.teller.operator(self.case.signature.op)
-        bench.teller.phase("device", seconds)
+        bench.teller.phase("device", self.seconds())
         expected = self.reference.same_dtype or self.reference.golden
         run = run_on_device(self.case, self.operator, self.inputs, bench.device, expected, watch)
         bench.teller.phase("judge", bench.limits.judge(self.size, self.took))
@@ -180,7 +198,8 @@ def _judged(call: _Call, outcome: Outcome, run: Run) -> CaseResult:
     if run.away:
         return outcome.judged("fell_back", Judgement(passed=True, rule="ran", reason=run.away), golden)
     try:
-        more = judge_way(call.case, call.inputs, call.reference, call.contract, call.bench.device, run.got)
+        with _device_phase(call.bench, call.seconds()):
+            more = judge_way(call.case, call.inputs, call.reference, call.contract, call.bench.device, run.got)
     except RUN_ERRORS as error:
         return _ended(call, outcome, error)
     if more is not None and not more.passed:
@@ -251,9 +270,10 @@ def _out_of_memory(call: _Call, outcome: Outcome, error: BaseException) -> CaseR
     needed, total = call.size + outputs, _device_bytes(call.bench.device)
     if total is not None and needed > total:
         return outcome.skipped(f"its tensors take {needed >> 20:,} MiB, and the device has {total >> 20:,} MiB")
-    return outcome.crashed(
-        f"out of memory, though its tensors take only {needed / 2**20:,.1f} MiB: {first_line(error)}"
-    )
+    # Not the whole message: what else is allocated differs from run to run.
+    asked = re.search(r"tried to allocate [0-9.]+ \w+", str(error), re.IGNORECASE)
+    text = f": it {asked[0].lower()}" if asked else ""
+    return outcome.crashed(f"out of memory, though its tensors take only {needed / 2**20:,.1f} MiB{text}")
 
 
 def _device_bytes(device: torch.device) -> int | None:

@@ -247,9 +247,10 @@ def _value(node: _Node, storages: list[torch.UntypedStorage]) -> Any:
         return materialise(one, "cpu")[0][0]
     dtype, storage = dtype_of(node.dtype), storages[node.storage]
     last = node.offset + sum(max(size - 1, 0) * step for size, step in zip(node.shape, node.stride, strict=True))
-    if min((*node.shape, *node.stride), default=0) < 0 or (last + 1) * dtype.itemsize > storage.nbytes():
-        if 0 not in node.shape:
-            raise ValueError(f"a tensor of {list(node.shape)} reaches beyond its {storage.nbytes()} bytes")
+    negative = min((*node.shape, *node.stride), default=0) < 0
+    beyond = (last + 1) * dtype.itemsize > storage.nbytes() and 0 not in node.shape
+    if negative or beyond:
+        raise ValueError(f"a tensor of {list(node.shape)} reaches beyond its {storage.nbytes()} bytes")
     made = torch.empty(0, dtype=dtype)
     return made.set_(storage, node.offset, node.shape, node.stride)
 

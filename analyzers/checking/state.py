@@ -85,7 +85,12 @@ def _facts(device: str) -> tuple[_Fact, ...]:
 def _torch_facts() -> tuple[_Fact, ...]:
     return (
         _Fact(name="default dtype", read=torch.get_default_dtype, write=torch.set_default_dtype),
-        _Fact(name="default device", read=torch.get_default_device, write=torch.set_default_device),
+        # None takes away the mode that stands for any other than the CPU.
+        _Fact(
+            name="default device",
+            read=torch.get_default_device,
+            write=lambda old: torch.set_default_device(None if old.type == "cpu" else old),
+        ),
         _Fact(name="grad mode", read=torch.is_grad_enabled, write=torch._C._set_grad_enabled),
         _Fact(name="threads", read=torch.get_num_threads, write=torch.set_num_threads),
         _Fact(
