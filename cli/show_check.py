@@ -51,7 +51,7 @@ def case_lines(case: CaseResult) -> tuple[str, ...]:
         own = f", the dtype's own {case.yardstick:.3g}" if case.yardstick is not None else ""
         lines.append(f"error {case.error:.3g}, limit {case.limit:.3g}{own}")
     if case.needed is not None and case.failed:
-        lines.append(f"smallest tolerance that would have passed: {case.needed:.3g}")
+        lines.append(f"smallest limit that would have passed: {case.needed:.3g}")
     return (*lines, *case.notes)
 
 
