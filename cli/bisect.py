@@ -19,6 +19,7 @@ from day0.cli.talk import Talk
 from day0.codec import Envelope
 from day0.errors import Day0Error, ExitCode
 from day0.records import Inventory, Lock, LockEntry, Trace
+from day0.reference_ops.torch_ops import register_operators
 from day0.registry.fallback import cpu_fallback, refuse_fallback
 
 __all__ = ["bisect"]
@@ -100,6 +101,8 @@ def bisect(*, run: Path, check: str, samples: int, timeout: float, json: bool) -
         )
     talk, folder = Talk(as_json=json), RunFolder(run)
     lock = folder.need(Lock)
+    # Locks name our operators; torch has to know them.
+    register_operators()
     parts, off, fixed = _parts(folder, lock.record)
     if not parts:
         raise Day0Error(str(run), "no entry of its lock can be switched off", facts=fixed[:5], hint="look at ops.lock")

@@ -50,6 +50,10 @@ def record_routing(
     from day0.models.source import open_model
 
     talk = Talk(as_json=json)
+    if result.is_dir() or not result.absolute().parent.is_dir():
+        # Said now, and not after the run.
+        what = "it is a folder" if result.is_dir() else "its folder does not exist"
+        raise Day0Error(str(result), what, hint="name a file, such as routing.safetensors")
     plan = trace_plan(
         model=model, sets=sets, dtype=dtype, mode="auto", batch=batch, phases=[], trust_remote_code=False,
         name="routing", adapt=adapt,

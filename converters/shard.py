@@ -5,6 +5,7 @@ Shape suffixes: E experts, R rows, C columns.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -120,8 +121,11 @@ def _copy_parts(item: Item, weight: Weight, work: _Work) -> None:
         stored = weight.parts[part]
         if role == "scale" and item.outputs[role].dtype != stored.dtype:
             # Powers of two as bytes become the same ones as float32.
-            work.writer.append(item.outputs[role].name, widened(work.reader.whole(stored, into="copy")))
-            work.step(stored.nbytes)
+            count = math.prod(stored.shape)
+            for begin in range(0, count, COPY_BYTES):
+                some = work.reader.piece(stored, begin, (min(COPY_BYTES, count - begin),), into="copy")
+                work.writer.append(item.outputs[role].name, widened(some))
+                work.step(some.numel() * some.element_size())
             continue
         for begin in range(0, stored.nbytes, COPY_BYTES):
             size = min(COPY_BYTES, stored.nbytes - begin)

@@ -37,6 +37,8 @@ def make_inputs(case: Case, contract: Operator | None) -> CaseInputs | Unfillabl
     args, kwargs = materialise(case.signature, "cpu")
     try:
         reason = _fill(case, contract, args, kwargs)
+        if case.refusal and not reason:
+            load_refusals()[case.refusal].spoil(case.signature, args, kwargs)
     except MAKE_ERRORS as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         reason = f"its maker does not take this call: {lines[0][:160]}"
@@ -44,8 +46,6 @@ def make_inputs(case: Case, contract: Operator | None) -> CaseInputs | Unfillabl
         return Unfillable(reason=reason)
     if form is not None and form.surroundings:
         _poison(case.signature, (args, kwargs))
-    if case.refusal:
-        load_refusals()[case.refusal].spoil(case.signature, args, kwargs)
     if found := mismatch(case.signature, args, kwargs, ranges=_within_range(case, contract)):
         return Unfillable(reason=f"what was built is not the traced call: {found}")
     return CaseInputs(args=args, kwargs=kwargs)

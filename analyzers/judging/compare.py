@@ -9,7 +9,7 @@ import torch
 
 from day0.analyzers.cases.case import CaseInputs
 from day0.analyzers.judging.aliasing import aliasing, shared_memory
-from day0.analyzers.judging.calls import named, several
+from day0.analyzers.judging.calls import first_float, named, several
 from day0.analyzers.judging.choices import Choice, choice_of, judge_choice
 from day0.analyzers.judging.draws import draws, judge_draws
 from day0.analyzers.judging.exact import exact, exact_by_either
@@ -31,7 +31,7 @@ from day0.analyzers.judging.quantised import quantised
 from day0.analyzers.judging.reference import Reference
 from day0.analyzers.judging.routes import routes
 from day0.analyzers.judging.scales import largest_so_far, most_additions, partial_sums
-from day0.analyzers.judging.ulps import documented, tolerance_of
+from day0.analyzers.judging.ulps import came_from, documented, tolerance_of
 from day0.analyzers.judging.unspecified import unspecified
 from day0.analyzers.terms import RUNNING, levels_of, stands_alone, summed_terms
 from day0.records import Signature
@@ -190,6 +190,7 @@ def _floats(call: _Call, got: torch.Tensor, number: int) -> Judgement:
     if name in RUNNING and golden.is_floating_point():
         so_far = largest_so_far(golden.to(torch.float64), named(op, call.inputs)["dim"])
         partial = torch.maximum(partial, so_far) if partial is not None else golden.to(torch.float64).abs()
+    source = first_float(call.inputs)
     tolerance = call.contract.tolerance if call.contract and not _is_copied(call) else tolerance_of(name)
 
     def displaced() -> torch.Tensor | None:
@@ -204,6 +205,7 @@ def _floats(call: _Call, got: torch.Tensor, number: int) -> Judgement:
         terms=terms,
         rounded=reference.rounded[number] if reference.rounded else None,
         partial=partial,
+        among=came_from(name, source) if call.contract is None and source is not None else None,
         pointwise=(call.contract is None and is_pointwise(op)) or stands_alone(name),
         levels=levels,
         displaced=None if documented(name) else displaced,

@@ -60,6 +60,7 @@ def floats(
     condition: float = 1.0,
     rounded: torch.Tensor | None = None,
     partial: torch.Tensor | None = None,
+    among: torch.Tensor | None = None,
     pointwise: bool = False,
     levels: int = 0,
     displaced: Callable[[], torch.Tensor | None] | None = None,
@@ -69,23 +70,23 @@ def floats(
     `golden` is float64; `reference` is the same-dtype result on the CPU, or None where there is no such kernel, and
     `rounded` the result of float32 rounded once: the better one is the yardstick. `terms` is how many products or values
     one element sums up, `partial` how large its partial sums are, or else `condition` how much larger than the result.
-    A `pointwise` result has nothing to do with its neighbours. `levels` is how many results of the dtype itself are
+    A `pointwise` result has nothing to do with its neighbours; `among` is how large the numbers were that it came from,
+    where that is more than itself. `levels` is how many results of the dtype itself are
     added up in a row on the way to one: for running sums. `displaced` says by how much the golden moves with its
     inputs; it is asked only if the result would fail without. Only finite places are compared: `non_finite` has judged
     the others.
     """
     got, golden = _plain(got), _plain(golden)
     reference, rounded = (None if one is None else _plain(one) for one in (reference, rounded))
-    if partial is not None and partial.shape != golden.shape:
-        partial = None
+    partial, among = (None if one is None or one.shape != golden.shape else one for one in (partial, among))
     finite = torch.isfinite(readable(got)) & torch.isfinite(golden)
     gold = torch.where(finite, golden.to(torch.float64), 0.0)
     wide = torch.where(finite, readable(got).to(torch.float64), 0.0)
     base = _yardstick(gold, finite, reference, rounded)
     sums = torch.where(finite, partial, 0.0) if partial is not None else condition * gold.abs()
-    scale = _scale(gold, sums if partial is not None else None, pointwise)
+    scale = _scale(gold, sums if partial is not None else among, pointwise)
     own = _own(gold, wide, got.dtype, tolerance) + math.sqrt(max(0, terms - 1)) * _eps(_computing(got.dtype)) * sums
-    units = 0.0 if pointwise else tolerance.ulps * _eps(_computing(got.dtype))
+    units = 0.0 if pointwise and among is None else tolerance.ulps * _eps(_computing(got.dtype))
     measured = _Measured(
         gold=gold,
         error=(wide - gold).abs(),
@@ -131,9 +132,9 @@ def _yardstick(
     return best
 
 
-def _scale(gold: torch.Tensor, partial: torch.Tensor | None, pointwise: bool) -> torch.Tensor:
-    if partial is not None:
-        return torch.maximum(partial, gold.abs())
+def _scale(gold: torch.Tensor, among: torch.Tensor | None, pointwise: bool) -> torch.Tensor:
+    if among is not None:
+        return torch.maximum(torch.where(torch.isfinite(among), among, 0.0), gold.abs())
     return gold.abs() if pointwise else row_scale(gold)
 
 

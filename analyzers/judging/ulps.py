@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
+
 from day0.reference_ops._spec import DEFAULT_TOLERANCE, Tolerance
 
-__all__ = ["documented", "tolerance_of"]
+__all__ = ["came_from", "documented", "tolerance_of"]
 
 _DOCUMENTED: dict[str, float] = {
     "acos": 2.0,
@@ -70,6 +72,21 @@ _COMPOSED: dict[str, float] = {
     "logsumexp": 8.0,
 }
 """Functions made of documented ones: two for each exponential, logarithm or tangent, and two for a division."""
+
+
+_FROM_ONE = frozenset({"celu", "elu", "log_sigmoid", "logit", "selu", "sigmoid", "softplus"})
+_FROM_INPUT = frozenset({"gelu", "mish", "silu"})
+
+
+def came_from(name: str, source: torch.Tensor) -> torch.Tensor | None:
+    """Return how large the numbers are that a composed function is made of, where its result can be much smaller.
+
+    A sigmoid is made of numbers around 1, by whichever formula, and its product with x of numbers around x: far out in the
+    tail they cancel. XLA computes sigmoid(x) as (1 + tanh(x / 2)) / 2.
+    """
+    if name in _FROM_INPUT:
+        return source.to(torch.float64).abs()
+    return torch.ones(source.shape, dtype=torch.float64) if name in _FROM_ONE else None
 
 
 def documented(name: str) -> bool:

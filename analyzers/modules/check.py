@@ -10,7 +10,7 @@ import torch
 from day0.analyzers.modules.compare import Compared, compare_modules
 from day0.analyzers.modules.logits import GREEDY, SAMPLED, choose_history, judge_logits
 from day0.analyzers.modules.passes import own_calls, plain_tokens, prompt_length, token_calls
-from day0.analyzers.modules.places import Models, all_three, build_models, followed
+from day0.analyzers.modules.places import Logits, Models, all_three, build_models, followed
 from day0.analyzers.modules.ways import Way, batched, compare_ways, takes_mask
 from day0.errors import USER_ERRORS, Day0Error
 from day0.models.memory import module_bytes
@@ -107,27 +107,27 @@ def _decode(
     history = choose_history(models.golden, prompt_BS, plan.new_tokens, seed)
     ids_BS = history.ids_BS[:, :-1]
     calls = token_calls(ids_BS, plan.new_tokens - 1)
-    golden, (same, device) = history.logits_BSV, followed(models, calls, history.choices)
-    said.logits += [judge_logits(history, row, golden[row], same[row], device[row]) for row in (GREEDY, SAMPLED)]
+    decoded = followed(models, calls, history.logits_BSV, history.choices)
+    said.logits += [judge_logits(history, row, decoded) for row in (GREEDY, SAMPLED)]
     progress("prefill against decode", 1, 3)
     together = all_three(models, batched(ids_BS))
     at_once = _way("all tokens at once", together)
     if plan.new_tokens > 1:
-        one_by_one = _way("one token after the other", (golden, same, device))
+        one_by_one = _way("one token after the other", decoded)
         said.ways.append(compare_ways("prefill against decode", at_once, one_by_one))
     progress("a row alone and in a batch", 2, 3)
     alone = _way("alone", all_three(models, batched(ids_BS[:1])))
-    in_batch = _way("in a batch", tuple(one[:1] for one in together))
+    in_batch = _way("in a batch", together, rows=1)
     said.ways.append(compare_ways("a row alone and in a batch", alone, in_batch))
     if takes_mask(models.same):
         padded = all_three(models, batched(ids_BS, padded=True))
-        behind = _way("in a padded batch", tuple(one[:1, : ids_BS.shape[1]] for one in padded))
+        behind = _way("in a padded batch", padded, rows=1, tokens=ids_BS.shape[1])
         said.ways.append(compare_ways("a row alone and in a padded batch", alone, behind))
 
 
-def _way(name: str, places: tuple[torch.Tensor, ...]) -> Way:
-    golden, same, device = (one.flatten(0, 1) for one in places)
-    return Way(name=name, golden=golden, same=same, device=device)
+def _way(name: str, logits: Logits, *, rows: int | None = None, tokens: int | None = None) -> Way:
+    golden, same, device = (one[:rows, :tokens].flatten(0, 1) for one in (logits.golden, logits.same, logits.device))
+    return Way(name=name, golden=golden, same=same, device=device, lost=logits.lost)
 
 
 def _verdict(compared: Compared, said: _Said, seed: int, tokens: int) -> ModelCheck:

@@ -8,17 +8,19 @@ Shape suffixes: N what is chosen from, K how many are chosen, E experts, T token
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from day0.analyzers.judging.words import index_of
 from day0.reference_ops import moe_router
 
-__all__ = ["Choice", "Choices", "Moved"]
+__all__ = ["Choice", "Choices", "Moved", "Place"]
 
 SLACK = 6.0
 """How many times the yardstick's own error of the scores a choice may be off: three as everywhere, on two scores."""
@@ -39,8 +41,8 @@ class Choice:
 class Moved:
     """Rows of one choice that came out otherwise than in the run that is followed."""
 
-    number: int
-    """Which choice of the run it was, from 0."""
+    place: tuple[str, int]
+    """The module and which of its choices it was."""
     explained: int
     wrong: int
     rows: int
@@ -60,20 +62,56 @@ class _Heard:
     """Gives the operator's results for other chosen places, on its device."""
 
 
-class Choices(TorchDispatchMode):
-    """While active, keeps every choice; with `follow`, takes that run's choices where rounding explains a difference.
+Place = tuple[str, int]
+"""The module that chose, by its path, and how many choices it had made before."""
 
-    `noise` are the same choices of a run in the same dtype on the CPU, whose scores say what rounding does; without it
-    every choice of the other run is taken, which is how that run itself is made.
+
+class Choices(TorchDispatchMode):
+    """While active, keeps every choice that is made below a module, by its place.
+
+    With `follow` it takes that run's choices where rounding explains a difference. `noise` are the same choices of a run
+    in the same dtype on the CPU, whose scores say what rounding does; without it every choice of the other run is taken,
+    which is how that run itself is made.
     """
 
-    def __init__(self, follow: Sequence[Choice] | None = None, noise: Sequence[Choice] | None = None) -> None:
+    def __init__(
+        self, root: nn.Module, follow: Mapping[Place, Choice] | None = None, noise: Mapping[Place, Choice] | None = None
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's modes carry no annotations
-        self.made: list[Choice] = []
+        self.made: dict[Place, Choice] = {}
         self.moved: list[Moved] = []
-        self.lost = False
-        """Whether this run chose by other operators, or in other shapes, than the one it follows."""
-        self._follow, self._noise = follow, noise
+        self._root, self._follow, self._noise = root, follow, noise
+        self._unlike = False
+        self._counts: Counter[str] = Counter()
+        self._running: list[str] = []
+        self._handles: list[Any] = []
+
+    @property
+    def lost(self) -> bool:
+        """Whether this run chose by other operators, in other shapes or in other modules than the one it follows."""
+        return self._unlike or any(place not in self.made for place in self._follow or ())
+
+    def __enter__(self) -> Self:
+        """Begin to listen."""
+        for path, module in self._root.named_modules():
+            self._handles += self._paths(path, module)
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Listen no more."""
+        super().__exit__(*error)
+        for handle in self._handles:
+            handle.remove()
+
+    def _paths(self, path: str, module: nn.Module) -> list[Any]:
+        def enter(*_: Any) -> None:
+            self._running.append(path)
+
+        def leave(*_: Any) -> None:
+            self._running.pop()
+
+        return [module.register_forward_pre_hook(enter), module.register_forward_hook(leave, always_call=True)]
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -84,38 +122,40 @@ class Choices(TorchDispatchMode):
         return result if hear is None else self._look(hear(result, *args, **(kwargs or {})), result)
 
     def _look(self, heard: _Heard, result: Any) -> Any:
-        number = len(self.made)
+        path = self._running[-1] if self._running else ""
+        place = (path, self._counts[path])
+        self._counts[path] += 1
         kept = Choice(op=heard.op, scores=heard.scores, chosen=heard.chosen)
-        self.made.append(kept)
-        if self._follow is None or self.lost:
+        self.made[place] = kept
+        if self._follow is None:
             return result
-        other = self._follow[number] if number < len(self._follow) else None
+        other = self._follow.get(place)
         if other is None or not _alike(kept, other):
-            self.lost = True
+            self._unlike = True
             return result
-        return self._take(number, heard, other, result)
+        return self._take(place, heard, other, result)
 
-    def _take(self, number: int, heard: _Heard, other: Choice, result: Any) -> Any:
+    def _take(self, place: Place, heard: _Heard, other: Choice, result: Any) -> Any:
         differ = _sets_differ(heard.chosen, other.chosen)
         if not bool(differ.any()):
             return result
         short = _shortfall(other.scores, heard.chosen, other.chosen)
-        slack = torch.full_like(short, float("inf")) if self._noise is None else _slack(other, self._noise, number)
+        slack = torch.full_like(short, float("inf")) if self._noise is None else _slack(other, self._noise.get(place))
         wrong = differ & ~(short <= slack)
         explained = differ & ~wrong
-        place = index_of(int((wrong if bool(wrong.any()) else differ).to(torch.uint8).argmax()), differ.shape)
+        row = index_of(int((wrong if bool(wrong.any()) else differ).to(torch.uint8).argmax()), differ.shape)
         self.moved.append(
             Moved(
-                number=number,
+                place=place,
                 explained=int(explained.sum()),
                 wrong=int(wrong.sum()),
                 rows=differ.numel(),
-                shortfall=float(short[place]),
-                slack=float(slack[place]),
+                shortfall=float(short[row]),
+                slack=float(slack[row]),
             )
         )
         chosen = torch.where(explained[..., None], other.chosen.to(heard.chosen.dtype), heard.chosen)
-        self.made[-1] = Choice(op=heard.op, scores=heard.scores, chosen=chosen)
+        self.made[place] = Choice(op=heard.op, scores=heard.scores, chosen=chosen)
         return heard.put(chosen) if bool(explained.any()) else result
 
 
@@ -145,19 +185,24 @@ def _scores_at(scores: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
     return torch.where(chosen >= 0, scores.to(torch.float64).gather(-1, place), float("-inf"))
 
 
-def _slack(golden: Choice, noise: Sequence[Choice], number: int) -> torch.Tensor:
-    """Return [...]: how far a score may be off at the cut, from what the same dtype does to the scores on the CPU."""
+def _slack(golden: Choice, noise: Choice | None) -> torch.Tensor:
+    """Return [...]: how far a score may be off at the cut, from what the same dtype does to the scores on the CPU.
+
+    Where the dtype itself cannot hold a score that is finite in the golden, any choice is explained.
+    """
     right = golden.scores.to(torch.float64)
-    if number >= len(noise) or not _alike(golden, noise[number]) or not right.shape[-1]:
+    if noise is None or not _alike(golden, noise) or not right.shape[-1]:
         return torch.zeros(right.shape[:-1], dtype=torch.float64)
-    same = noise[number].scores
+    same = noise.scores
+    overflows = (torch.isfinite(right) & ~torch.isfinite(same)).any(dim=-1)
     finite = torch.isfinite(right) & torch.isfinite(same)
     size = torch.where(finite, right, 0.0).abs().amax(dim=-1)
     off = torch.where(finite, same.to(torch.float64) - right, 0.0).abs().amax(dim=-1)
     # One row can be lucky: none is expected to be better than the usual one.
     usual = off.mean() if off.numel() else off
     eps = float(torch.finfo(same.dtype).eps) if same.is_floating_point() else 0.0
-    return SLACK * torch.maximum(off, usual.expand(off.shape)) + FLOOR_ULPS * eps * size
+    slack = SLACK * torch.maximum(off, usual.expand(off.shape)) + FLOOR_ULPS * eps * size
+    return torch.where(overflows, float("inf"), slack)
 
 
 def _topk(result: Any, scores: torch.Tensor, k: int, dim: int = -1, largest: bool = True, *_: Any, **__: Any) -> _Heard:

@@ -107,14 +107,14 @@ def _summed_up(three: Three, modules: tuple[ModuleResult, ...]) -> Compared:
         name, reason = _name(first), first.fresh.reason
     elif grown is not None:
         name, reason = _name(grown), f"no module alone is wrong, but what has built up: {grown.cumulative.reason}"
-    elif wrong:
+    elif wrong and not three.choices.lost:
         reason = f"{wrong} rows of experts or tokens were chosen otherwise than rounding explains"
     return Compared(
         modules=modules,
         first_divergent=name,
         reason=reason,
         non_finite=_first_non_finite(three),
-        choices=sum(one.chosen[..., 0].numel() for one in three.choices.made),
+        choices=sum(one.chosen[..., 0].numel() for one in three.choices.made.values()),
         moved=sum(one.explained for one in three.choices.moved),
         wrong=wrong,
         lost=three.choices.lost,

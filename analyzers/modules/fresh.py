@@ -41,14 +41,14 @@ def fresh(models: Models, call: ModuleCall, dtypes: list[torch.dtype], default: 
         return Skipped("the model on the device has no module of this path")
     rounded = _rounded(call.inputs, dtypes, default)
     try:
-        with in_float64() as golden:
+        with in_float64(modules[0]) as golden:
             right = _results(modules[0], rebuilt(rounded, _widened), CPU)
-        with in_own_dtype(golden.made) as same:
+        with in_own_dtype(modules[1], golden.made) as same:
             base = _results(modules[1], rebuilt(rounded, torch.clone), CPU)
     except RUN_ERRORS as error:
         return Skipped(f"it cannot be called alone: {_first_line(error)}")
     try:
-        with on_device(golden.made, same.made) as heard:
+        with on_device(modules[2], golden.made, same.made) as heard:
             got = _results(modules[2], rebuilt(rounded, lambda one: one.to(models.where, copy=True)), models.where)
     except RUN_ERRORS as error:
         return Measure(status="fail", rule="raised", reason=_first_line(error))

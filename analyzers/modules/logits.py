@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from day0.analyzers.modules.choices import Choice
+from day0.analyzers.modules.choices import Choice, Place
 from day0.analyzers.modules.measure import RATIO, ROW_RATIO, floor_of
-from day0.analyzers.modules.places import in_float64
+from day0.analyzers.modules.places import Logits, in_float64
 from day0.models.driver import step
 from day0.records.modules import LogitsResult
 
@@ -35,7 +35,7 @@ class History:
     """For each sampled token the number in [0, 1) that chose it in the order of the vocabulary."""
     logits_BSV: torch.Tensor
     """The golden's, at all positions but the last."""
-    choices: list[Choice]
+    choices: dict[Place, Choice]
     """The golden's."""
 
 
@@ -44,7 +44,7 @@ def choose_history(golden: nn.Module, prompt_BS: torch.Tensor, new_tokens: int, 
     generator = torch.Generator().manual_seed(seed)
     draws = torch.rand(new_tokens, generator=generator, dtype=torch.float64).tolist()
     ids_BS = prompt_BS.repeat(2, 1)
-    with in_float64() as heard:
+    with in_float64(golden) as heard:
         output = step(golden, ids_BS)
         rows = [output.logits_BSV]
         for number, draw in enumerate(draws):
@@ -65,13 +65,12 @@ def choose_history(golden: nn.Module, prompt_BS: torch.Tensor, new_tokens: int, 
     )
 
 
-def judge_logits(
-    history: History, row: int, golden_SV: torch.Tensor, same_SV: torch.Tensor, device_SV: torch.Tensor
-) -> LogitsResult:
-    """Hold the device's logits [S, V] of one row of a history against the golden's and the CPU's in the same dtype.
+def judge_logits(history: History, row: int, logits: Logits) -> LogitsResult:
+    """Hold the device's logits of one row of a history against the golden's and the CPU's in the same dtype.
 
     The divergence may be as much larger as its square root, the error, may be.
     """
+    golden_SV, same_SV, device_SV = logits.golden[row], logits.same[row], logits.device[row]
     device = _divergence(golden_SV, device_SV)
     same = _divergence(golden_SV, same_SV)
     floor = 0.5 * (floor_of(same_SV.dtype) * float(golden_SV.to(torch.float64).square().mean().sqrt())) ** 2
@@ -93,8 +92,8 @@ def judge_logits(
         seed=history.seed,
         prompt_tokens=history.ids_BS.shape[1] - history.new_tokens,
         new_tokens=history.new_tokens,
-        status="fail" if reason else "pass",
-        reason=reason,
+        status="pass" if not reason else "skipped" if logits.lost else "fail",
+        reason=f"choices could not be followed: {reason}" if reason and logits.lost else reason,
         kl_mean=float(device.mean()),
         kl_max=float(device.max()),
         kl_mean_cpu=float(same.mean()),

@@ -11,8 +11,9 @@ import torch
 from day0.analyzers.cases.case import Case, CaseInputs, Unfillable
 from day0.analyzers.cases.copies import copy_to
 from day0.analyzers.cases.fill import make_inputs
+from day0.analyzers.cases.ways.run import device_for
 from day0.analyzers.checking.case import check_case
-from day0.analyzers.judging.kinds import without_values
+from day0.analyzers.judging.draws import draws
 from day0.analyzers.judging.reference import RUN_ERRORS
 from day0.analyzers.judging.results import results
 from day0.analyzers.selftest.bench import Bench
@@ -25,7 +26,7 @@ from day0.reference_ops.load import load_operators
 from day0.reference_ops.signatures import resolve, signature_id
 from day0.registry.dispatch import suspended
 
-__all__ = ["Judged", "judge_case", "touched_by"]
+__all__ = ["Judged", "judge_case", "objections_of", "touched_by"]
 
 MOST_BYTES = 64 << 20
 
@@ -42,17 +43,20 @@ class Judged:
     """Usual rules that object; None where they were not asked, or have nothing to compare."""
 
 
-def judge_case(case: Case, bench: Bench, fault: str = "", *, usual: bool = True) -> Judged:
-    """Check one case; then, with the fault planted anew, hand what comes out to the usual rules."""
+def judge_case(case: Case, bench: Bench, fault: str = "", *, rules: tuple[str, ...] = ()) -> Judged:
+    """Check one case; then, with the fault planted anew, hand what comes out to some of the usual rules."""
     with _planted(fault) as plantings:
         result = check_case(case, bench.device, bench.active, bench.lock, max_bytes=MOST_BYTES)
     reached = any(one.reached for one in plantings)
-    asked = usual and (reached or not fault) and result.status != "skipped"
-    objections = None
-    if asked:
-        with _planted(fault):
-            objections = _objections(case, bench)
+    asked = rules and (reached or not fault) and result.status != "skipped"
+    objections = objections_of(case, bench, fault, rules) if asked else None
     return Judged(case=case, result=result, reached=reached, objections=objections)
+
+
+def objections_of(case: Case, bench: Bench, fault: str, rules: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return which of some usual rules object to what comes out; None where there is nothing to compare."""
+    with _planted(fault):
+        return _objections(case, bench, rules)
 
 
 @contextmanager
@@ -61,24 +65,24 @@ def _planted(fault: str) -> Iterator[tuple[Planting, ...]]:
         yield plantings
 
 
-def _objections(case: Case, bench: Bench) -> tuple[str, ...] | None:
+def _objections(case: Case, bench: Bench, rules: tuple[str, ...]) -> tuple[str, ...] | None:
     """Compare the results on the device with those of the same dtype on the CPU by each usual rule.
 
     Where the device raises, all of them object; where the CPU does, there is nothing to compare with.
     """
     contract = load_operators().get(case.signature.op.partition(".")[0])
-    inputs = make_inputs(case, contract)
-    if isinstance(inputs, Unfillable) or without_values(case.signature.op):
+    inputs, device = make_inputs(case, contract), device_for(case, bench.device)
+    if isinstance(inputs, Unfillable) or isinstance(device, Unfillable) or draws(case.signature.op, inputs):
         return None
     with suspended():
         expected = _results(case, inputs, torch.device("cpu"))
-    got = _results(case, inputs, bench.device)
     if expected is None:
         return None
+    got = _results(case, inputs, device)
     if got is None or len(got) != len(expected):
-        return tuple(load_usual())
+        return rules
     pairs = list(zip(got, expected, strict=True))
-    return tuple(name for name, agrees in load_usual().items() if not all(agrees(one, two) for one, two in pairs))
+    return tuple(name for name in rules if not all(load_usual()[name](one, two) for one, two in pairs))
 
 
 def _results(case: Case, inputs: CaseInputs, device: torch.device) -> tuple[torch.Tensor, ...] | None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from day0.analyzers.selftest.bench import lock_for
+from day0.analyzers.selftest.choosing import calls_for, parts
 from day0.analyzers.selftest.pool import Pool, Task, open_pool
 from day0.analyzers.selftest.selection import refuse_device, select_faults
 from day0.analyzers.selftest.subjects import collect_subjects
-from day0.analyzers.selftest.tasks import Clean, calls_for
 from day0.analyzers.selftest.usual.load import load_usual
 from day0.devices.faults._fault import Fault
 from day0.devices.profile import DeviceProfile
@@ -27,7 +27,9 @@ Progress = Callable[[str, int, int], None]
 """What is done, and how many of how many steps are behind."""
 
 PART = 40
-"""Calls that one task checks without a fault."""
+"""Calls that one task looks at."""
+EACH_FAULT = 16
+"""Calls on which one fault is tried."""
 
 
 def run_selftest(
@@ -70,24 +72,17 @@ class _Work:
 
     def report(self, profile: DeviceProfile, faults: Sequence[Fault], *, whole: bool, usual: bool) -> SelftestReport:
         touches = self._touches()
-        calls = {one.name: calls_for(one.operators, touches, self.signatures) for one in faults}
+        calls = {one.name: calls_for(one.operators, touches, self.signatures, EACH_FAULT) for one in faults}
         needed = list(self.signatures) if whole else sorted({id_ for found in calls.values() for id_ in found})
-        clean = self._clean(needed)
-        scores, differences = self._faulty(faults, calls, clean)
-        kernels = self._kernels(None if whole else {op for one in faults for op in one.operators})
-        device = RightScore(
-            subject="clean device",
-            judged=sum(status != "skipped" for status in clean.statuses.values()),
-            alarms=clean.alarms,
-            usual_judged=len(clean.objections),
-            usual={rule: sum(rule in one for one in clean.objections.values()) for rule in load_usual()},
-        )
+        scores, right = self._planted(faults, calls)
+        right += [one for _, one in self._run("without a fault", [_part("clean", ids) for ids in parts(needed, PART)])]
+        right += self._kernels(None if whole else {op for one in faults for op in one.operators})
         return SelftestReport(
             device=profile.name,
             seeds=self.seeds,
             usual=tuple(load_usual()) if usual else (),
             faults=tuple(sorted(scores, key=lambda one: (one.family, one.name))),
-            right=(device, *differences, *kernels),
+            right=tuple(_joined(right)),
         )
 
     def _run(self, title: str, tasks: Sequence[Task]) -> Iterator[tuple[Task, Any]]:
@@ -98,46 +93,33 @@ class _Work:
             yield task, result
 
     def _touches(self) -> dict[str, frozenset[str]]:
-        tasks = [_part("touches", ids) for ids in _parts(list(self.signatures))]
+        tasks = [_part("touches", ids) for ids in parts(list(self.signatures), PART)]
         found: dict[str, frozenset[str]] = {}
         for _, one in self._run("what calls come to", tasks):
             found |= one
         # In their own order, whichever process was the first.
         return {one: found[one] for one in self.signatures}
 
-    def _clean(self, ids: list[str]) -> Clean:
-        parts: list[Clean] = []
-        order = {id_: number for number, id_ in enumerate(ids)}
-        tasks = [_part("clean", part) for part in _parts(ids)]
-        found = {order[task.arguments[0][0]]: one for task, one in self._run("without a fault", tasks)}
-        parts = [found[number] for number in sorted(found)]
-        return Clean(
-            statuses={key: one for part in parts for key, one in part.statuses.items()},
-            objections={key: one for part in parts for key, one in part.objections.items()},
-            alarms=tuple(alarm for part in parts for alarm in part.alarms),
-        )
-
-    def _faulty(
-        self, faults: Sequence[Fault], calls: dict[str, list[str]], clean: Clean
+    def _planted(
+        self, faults: Sequence[Fault], calls: dict[str, list[str]]
     ) -> tuple[list[FaultScore], list[RightScore]]:
-        by_call: dict[str, list[str]] = defaultdict(list)
-        for key in clean.statuses:
-            by_call[key.partition("-")[0]].append(key)
         tasks = []
         for fault in faults:
             ids = calls[fault.name]
-            part = clean.of(key for id_ in ids for key in by_call[id_])
             if fault.is_fault:
-                tasks.append(Task(name=fault.name, method="fault", arguments=(fault.name, ids, part)))
+                tasks.append(Task(name=fault.name, method="fault", arguments=(fault.name, ids)))
+                continue
+            for seed in range(self.seeds):
+                tasks.append(Task(name=fault.name, method="difference", arguments=(fault.name, ids, seed)))
+        scores: list[FaultScore] = []
+        right: list[RightScore] = []
+        for task, one in self._run("planted", tasks):
+            if task.method == "fault":
+                scores.append(one[0])
+                right.append(one[1])
             else:
-                tasks += [
-                    Task(name=fault.name, method="difference", arguments=(fault.name, ids, seed))
-                    for seed in range(self.seeds)
-                ]
-        scores, rights = [], []
-        for _, one in self._run("planted", tasks):
-            (scores if isinstance(one, FaultScore) else rights).append(one)
-        return scores, _joined(rights)
+                right.append(one)
+        return scores, right
 
     def _kernels(self, operators: set[str] | None) -> list[RightScore]:
         kernels = [one for one in collect(()) if one.kind in ("kernel", "decomposition")]
@@ -147,15 +129,11 @@ class _Work:
             if operators is None or one.operator in operators
             for seed in range(self.seeds)
         ]
-        return _joined([score for _, score in self._run("bundled kernels", tasks)])
+        return [score for _, score in self._run("bundled kernels", tasks)]
 
 
 def _part(method: str, ids: Sequence[str]) -> Task:
     return Task(name=f"{len(ids)} calls", method=method, arguments=(tuple(ids),))
-
-
-def _parts(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (ids[start : start + PART] for start in range(0, len(ids), PART))
 
 
 def _joined(scores: Iterable[RightScore]) -> list[RightScore]:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from day0.analyzers.cases.case import Case
 from day0.analyzers.selftest.judged import Judged
 from day0.records import Alarm, CaseResult, FaultScore, Found, How
 
-__all__ = ["NOT_MEASURED", "RIGHT", "alarm_of", "found_of", "held_out", "how_found", "objecting", "rate", "wilson"]
+__all__ = [
+    "NOT_MEASURED",
+    "RIGHT",
+    "alarm_of",
+    "found_of",
+    "held_out",
+    "how_found",
+    "is_suspect",
+    "rate",
+    "strongest",
+    "wilson",
+]
 
 RIGHT = ("pass", "fell_back", "skipped", "xfail")
 """Statuses of a case that has nothing against a kernel; a fallback that is there without a fault is one."""
@@ -43,58 +54,52 @@ def how_found(case: Case, result: CaseResult) -> How:
         return "raised"
     if result.status in ("fell_back", "undelegated"):
         return "not_on_device"
-    way = str(getattr(case, "way", "plain"))
-    if "reported" in (way, case.regime):
+    if "reported" in (case.regime, case.form, case.way):
         return "reported"
-    return "values" if case.regime == "ordinary" and way == "plain" else "other_cases"
+    ordinary = case.regime == "ordinary" and case.form == "traced" and case.way == "plain" and not case.refusal
+    return "values" if ordinary else "other_cases"
 
 
 _STRONGEST: tuple[How, ...] = ("values", "other_cases", "reported", "not_on_device", "raised")
 
 
-def found_of(judged: Sequence[Judged], clean: Mapping[str, str]) -> Found:
-    """Sum up what the check said of one fault.
-
-    A case counts only if the same case has nothing against the device without the fault: `clean` holds those statuses.
-    """
-    reached = [one for one in judged if one.reached]
-    hits = [one for one in reached if _is_hit(one.result, clean.get(one.case.key, ""))]
-    if not hits:
-        return Found(how="missed", reached=len(reached), reason=_why_missed(judged, reached))
-    best = min(hits, key=lambda one: _STRONGEST.index(how_found(one.case, one.result)))
-    return Found(
-        how=how_found(best.case, best.result),
-        rule=best.result.rule,
-        reached=len(reached),
-        found=len(hits),
-        first=f"{best.result.op} {best.result.shapes} {best.case.regime}",
-        reason=best.result.reason,
-    )
-
-
-def _is_hit(result: CaseResult, clean: str) -> bool:
-    # Left out on the device without the fault: nothing is known of what is right.
+def is_suspect(result: CaseResult, clean: str = "pass") -> bool:
+    """Say whether a result speaks of a fault, where the same case without it has the status `clean`."""
     return (
         clean in ("pass", "fell_back") and result.status != clean and result.status not in ("pass", "skipped", "xfail")
     )
 
 
-def _why_missed(judged: Sequence[Judged], reached: Sequence[Judged]) -> str:
+def strongest(judged: Sequence[Judged]) -> list[Judged]:
+    """Return the cases in which the faulty kernel was called and something was reported, strongest evidence first."""
+    hits = [one for one in judged if one.reached and is_suspect(one.result)]
+    return sorted(hits, key=lambda one: _STRONGEST.index(how_found(one.case, one.result)))
+
+
+def found_of(judged: Sequence[Judged], best: Judged | None) -> Found:
+    """Sum up what the check said of one fault; `best` is the case that shows it best, and passes without the fault."""
+    reached = [one for one in judged if one.reached]
+    hits = strongest(judged)
+    if best is None:
+        return Found(how="missed", reached=len(reached), found=0, reason=_why_missed(judged, reached, hits))
+    return Found(
+        how=how_found(best.case, best.result),
+        rule=best.result.rule,
+        reached=len(reached),
+        found=len(hits),
+        first=f"{best.result.op} {best.result.shapes} {best.case.key.partition('-')[2]}",
+        reason=best.result.reason,
+    )
+
+
+def _why_missed(judged: Sequence[Judged], reached: Sequence[Judged], hits: Sequence[Judged]) -> str:
     if not judged:
         return "no call that the check is tried on comes to its operators"
     if not reached:
         return f"none of {len(judged)} cases came to the faulty kernel"
+    if hits:
+        return f"what was reported in {len(hits)} of {len(reached)} cases is reported without the fault too"
     return f"the faulty kernel ran in {len(reached)} cases, and none of them was judged wrong"
-
-
-def objecting(judged: Iterable[Judged], clean: Mapping[str, tuple[str, ...]], rules: Iterable[str]) -> dict[str, bool]:
-    """Say which usual rules object to a case to which they do not object without the fault."""
-    against = dict.fromkeys(rules, False)
-    for one in judged:
-        for rule in one.objections or ():
-            if rule not in clean.get(one.case.key, ()):
-                against[rule] = True
-    return against
 
 
 def alarm_of(result: CaseResult) -> Alarm | None:

@@ -23,7 +23,7 @@ from day0.reference_ops.signatures import describe, dtype_of, signature_id, tens
 
 __all__ = ["collect_subjects", "trace_of"]
 
-LARGEST = 1 << 18
+LARGEST = 1 << 16
 """Bytes of the arguments of one call: samples of whole models are for the tests of the references."""
 EACH = 8
 """Calls of one operator from one origin, spread over all there are."""

@@ -1,53 +1,41 @@
-"""What one worker does: check a part of the calls without a fault, one fault, or one right thing."""
+"""What one worker does: look what calls come to, check some without a fault, try one fault, or one right thing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 import torch
 
 from day0.analyzers.cases.case import Case
-from day0.analyzers.cases.plan import plan_cases
+from day0.analyzers.cases.ways.run import device_count
 from day0.analyzers.selftest.bench import Bench, lock_with, open_bench
-from day0.analyzers.selftest.judged import judge_case, touched_by
-from day0.analyzers.selftest.scoring import NOT_MEASURED, alarm_of, found_of, held_out, objecting
-from day0.analyzers.selftest.subjects import trace_of
+from day0.analyzers.selftest.choosing import cases_of, even, plain_cases, spread_cases
+from day0.analyzers.selftest.judged import Judged, judge_case, objections_of, touched_by
+from day0.analyzers.selftest.scoring import NOT_MEASURED, alarm_of, found_of, held_out, is_suspect, strongest
 from day0.analyzers.selftest.usual.load import load_usual
 from day0.devices.faults.load import load_faults
 from day0.devices.profile import DeviceProfile
 from day0.implementation import Implementation
-from day0.playbook import CheckPlan
 from day0.records import Alarm, FaultScore, Lock, RightScore, Signature
 from day0.reference_ops.signatures import signature_id
 from day0.registry.dispatch import activate
 from day0.registry.resolve import judge
 
-__all__ = ["Clean", "Workshop", "calls_for"]
+__all__ = ["Workshop"]
 
-EACH_FAULT = 36
-"""Calls on which one fault is tried; those of the faulty operators themselves come first."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Clean:
-    """What is known of calls on the device without a fault."""
-
-    statuses: dict[str, str]
-    """By key of a case."""
-    objections: dict[str, tuple[str, ...]]
-    """By key of a case: usual rules that object though nothing is wrong."""
-    alarms: tuple[Alarm, ...]
-
-    def of(self, keys: Iterable[str]) -> Clean:
-        """Return what concerns some cases."""
-        kept = set(keys)
-        return Clean(
-            statuses={key: one for key, one in self.statuses.items() if key in kept},
-            objections={key: one for key, one in self.objections.items() if key in kept},
-            alarms=(),
-        )
+FIRST_CASES = 24
+"""On which every fault is tried."""
+CASES = 144
+"""On which it is tried until it is found, and until each usual rule has found it."""
+DIFFERENCE_CASES = 72
+"""On which a difference that is no fault is tried for one seed; for the others on as many as a fault at first."""
+CLEAN = 4
+"""Cases of each call on the device without a fault."""
+KERNEL_CALLS = 5
+"""On which a bundled kernel is checked, with all their cases for one seed, and with the plain ones for the others."""
+CONFIRMED = 8
+"""Suspect cases that are repeated without the fault at most, until one of them passes there."""
 
 
 class Workshop:
@@ -73,96 +61,104 @@ class Workshop:
         self._stack.close()
 
     def cases(self, ids: Iterable[str], seed: int = 0) -> list[Case]:
-        """Return the cases of some calls."""
-        return list(plan_cases(trace_of(self.signatures[one] for one in ids), CheckPlan(seed=seed)))
-
-    def clean(self, ids: Sequence[str]) -> Clean:
-        """Check calls without a fault."""
-        statuses, objections, alarms = {}, {}, []
-        for case in self.cases(ids):
-            one = judge_case(case, self.bench, usual=self.usual)
-            statuses[case.key] = one.result.status
-            if one.objections is not None:
-                objections[case.key] = one.objections
-            alarm = alarm_of(one.result)
-            alarms += [alarm] if alarm else []
-        return Clean(
-            statuses=statuses,
-            objections=objections,
-            alarms=tuple(alarms),
-        )
+        """Return all cases of some calls."""
+        calls = ((one, self.signatures[one]) for one in ids)
+        return cases_of(calls, seed, device_count(self.bench.device))
 
     def touches(self, ids: Sequence[str]) -> dict[str, frozenset[str]]:
         """Return by id of a call the operators that the device is asked for below it."""
         return {one: touched_by(self.signatures[one], self.bench) for one in ids}
 
-    def fault(self, name: str, ids: Sequence[str], clean: Clean) -> FaultScore:
-        """Try one planted fault on calls that come to its operators."""
+    def clean(self, ids: Sequence[str]) -> RightScore:
+        """Check calls on the device without a fault."""
+        cases = [case for id_ in ids for case in spread_cases(self.cases([id_]), CLEAN)]
+        judged = [judge_case(case, self.bench, rules=self._rules()) for case in cases]
+        return _right("clean device", judged)
+
+    def fault(self, name: str, ids: Sequence[str]) -> tuple[FaultScore, RightScore]:
+        """Try one planted fault on calls that come to its operators; return too what was said without the fault."""
         fault = load_faults()[name]
-        judged = [judge_case(case, self.bench, name, usual=self.usual) for case in self.cases(ids)]
-        rules = tuple(load_usual()) if self.usual else ()
-        return FaultScore(
+        judged, against = self._tried(name, spread_cases(self.cases(ids), CASES))
+        found, confirmed = self._confirmed(judged)
+        score = FaultScore(
             name=name,
             family=fault.family,
             source=fault.source,
             does=fault.does,
             operators=fault.operators,
             held_out=held_out(name),
-            operator=found_of(judged, clean.statuses),
+            operator=found_of(judged, found),
             model=NOT_MEASURED,
-            usual=objecting(judged, clean.objections, rules),
+            usual=against,
         )
+        return score, _right("clean device", confirmed)
+
+    def _tried(self, name: str, cases: Sequence[Case]) -> tuple[list[Judged], dict[str, bool]]:
+        """Check cases with a fault, and ask the usual rules on the same ones, each until it has objected."""
+        judged: list[Judged] = []
+        against = dict.fromkeys(self._rules(), False)
+        for number, case in enumerate(cases):
+            left = tuple(rule for rule, objects in against.items() if not objects)
+            if number < FIRST_CASES or not strongest(judged):
+                judged.append(judge_case(case, self.bench, name, rules=left))
+                objections = judged[-1].objections
+            elif left:
+                objections = objections_of(case, self.bench, name, left)
+            else:
+                break
+            if objections:
+                clean = objections_of(case, self.bench, "", objections) or ()
+                against |= {rule: True for rule in objections if rule not in clean}
+        return judged, against
+
+    def _confirmed(self, judged: Sequence[Judged]) -> tuple[Judged | None, list[Judged]]:
+        """Repeat suspect cases without the fault, strongest evidence first, until one of them passes there."""
+        done = []
+        for one in strongest(judged)[:CONFIRMED]:
+            clean = judge_case(one.case, self.bench, rules=())
+            done.append(clean)
+            if is_suspect(one.result, clean.result.status):
+                return one, done
+        return None, done
 
     def difference(self, name: str, ids: Sequence[str], seed: int) -> RightScore:
-        """Try a difference that is no fault, on calls that pass without it."""
-        judged = [judge_case(case, self.bench, name, usual=self.usual) for case in self.cases(ids, seed)]
-        reached = [one for one in judged if one.reached and one.result.status != "skipped"]
-        alarms = [alarm for one in reached if (alarm := alarm_of(one.result))]
-        return _right(f"difference {name}", len(reached), alarms, [one.objections for one in reached])
+        """Try a difference that is no fault."""
+        cases = self.cases(ids, seed)
+        chosen = spread_cases(
+            cases if seed == 0 else plain_cases(cases), DIFFERENCE_CASES if seed == 0 else FIRST_CASES
+        )
+        judged = [judge_case(case, self.bench, name, rules=self._rules()) for case in chosen]
+        return _right(f"difference {name}", [one for one in judged if one.reached])
 
     def kernel(self, identity: str, seed: int) -> RightScore:
-        """Check a bundled kernel on the calls of its operator that it takes."""
+        """Check a bundled kernel on calls of its operator that it takes."""
         one = next(kernel for kernel in self.implementations if str(kernel.identity) == identity)
-        calls = [call for call in self.signatures.values() if _is_for(one, call, self.profile)]
-        lock = lock_with(one, calls, self.profile)
+        takes = [call for call in self.signatures.values() if _is_for(one, call, self.profile)]
+        lock = lock_with(one, takes, self.profile)
+        cases = self.cases([signature_id(call) for call in even(takes, KERNEL_CALLS)], seed)
         with activate(lock, self.bench.device, self.implementations) as active:
             bench = Bench(device=self.bench.device, active=active, lock=lock)
-            ids = [signature_id(call) for call in calls]
-            judged = [judge_case(case, bench, usual=self.usual) for case in self.cases(ids, seed)]
-        done = [it for it in judged if it.result.status != "skipped"]
-        alarms = [alarm for it in done if (alarm := alarm_of(it.result))]
+            chosen = cases if seed == 0 else plain_cases(cases)
+            judged = [judge_case(case, bench, rules=self._rules()) for case in chosen]
         subject = f"kernel {one.identity.operator} {one.identity.namespace}:{one.identity.id}"
-        return _right(subject, len(done), alarms, [it.objections for it in done])
+        return _right(subject, judged)
+
+    def _rules(self) -> tuple[str, ...]:
+        return tuple(load_usual()) if self.usual else ()
 
 
 def _is_for(one: Implementation, call: Signature, profile: DeviceProfile) -> bool:
     return one.operator in (call.op, call.op.partition(".")[0]) and judge(one, call, profile).accepted
 
 
-def _right(
-    subject: str, judged: int, alarms: Sequence[Alarm], objections: Sequence[tuple[str, ...] | None]
-) -> RightScore:
-    compared = [one for one in objections if one is not None]
+def _right(subject: str, judged: Sequence[Judged]) -> RightScore:
+    done = [one for one in judged if one.result.status != "skipped"]
+    alarms: list[Alarm] = [alarm for one in done if (alarm := alarm_of(one.result))]
+    compared = [one.objections for one in done if one.objections is not None]
     return RightScore(
         subject=subject,
-        judged=judged,
+        judged=len(done),
         alarms=tuple(alarms),
         usual_judged=len(compared),
         usual={rule: sum(rule in one for one in compared) for rule in load_usual()},
     )
-
-
-def calls_for(
-    operators: Iterable[str], touches: Mapping[str, frozenset[str]], signatures: Mapping[str, Signature]
-) -> list[str]:
-    """Return ids of calls that come to some operators, those of the operators themselves first."""
-    wanted = set(operators)
-    hits = [one for one, seen in touches.items() if any({op, op.partition(".")[0]} & wanted for op in seen)]
-    own = [one for one in hits if {signatures[one].op, signatures[one].op.partition(".")[0]} & wanted]
-    rest = [one for one in hits if one not in set(own)]
-    return (_even(own, EACH_FAULT) + _even(rest, EACH_FAULT))[:EACH_FAULT]
-
-
-def _even(many: list[str], most: int) -> list[str]:
-    step = max(1.0, len(many) / most)
-    return [many[int(number * step)] for number in range(min(most, len(many)))]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from day0.converters.header import Stored
@@ -9,8 +11,9 @@ from day0.converters.reading import Reader
 from day0.converters.weight import Weight
 from day0.errors import Day0Error
 
-__all__ = ["SCALES", "check_finite", "read_scale", "significant_bits", "spread"]
+__all__ = ["SCALES", "bits_of_scales", "check_finite", "read_scale", "significant_bits", "spread"]
 
+PIECE = 1 << 20
 SCALES = ("F32", "BF16", "F16", "F8_E8M0", "U8")
 """U8 beside FP8 means an exponent, as in OCP MX: a multiplier of 120 would be no weight."""
 
@@ -19,6 +22,16 @@ def read_scale(weight: Weight, reader: Reader, part: str = "scales") -> torch.Te
     """Return all scales of a weight as float32."""
     raw = reader.whole(weight.parts[part], into=part)
     return widened(raw)
+
+
+def bits_of_scales(weight: Weight, reader: Reader) -> int:
+    """Return how many bits the significands of all scales need, a piece at a time: a stack may have gigabytes of them."""
+    stored = weight.parts["scales"]
+    count, most = math.prod(stored.shape), 1
+    for begin in range(0, count, PIECE):
+        some = reader.piece(stored, begin, (min(PIECE, count - begin),), into="bits")
+        most = max(most, significant_bits(widened(some)))
+    return most
 
 
 def widened(scales: torch.Tensor) -> torch.Tensor:

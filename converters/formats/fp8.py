@@ -78,8 +78,8 @@ def _block(payload: Stored, scales: Stored, quantisation: Mapping[str, object]) 
     return None
 
 
-def grid_of(weight: Weight, reader: Reader, expert: int) -> torch.Tensor:
-    """Return the scales of one matrix as a grid in float32."""
+def grid_of(weight: Weight, reader: Reader, expert: int, begin: int, end: int) -> torch.Tensor:
+    """Return rows begin to end of the grid of scales of one matrix, in float32."""
     stored = weight.parts["scales"]
     rows, columns = weight.stored_rows, weight.columns
     block = block_of(weight)
@@ -89,7 +89,8 @@ def grid_of(weight: Weight, reader: Reader, expert: int) -> torch.Tensor:
     for size in stored.shape:
         total *= size
     first = expert * each if total > each else 0
-    scales = _scaled.widened(reader.piece(stored, first, (each,), into="scales")).view(shape)
+    some = reader.piece(stored, first + begin * shape[1], (end - begin, shape[1]), into="scales")
+    scales = _scaled.widened(some)
     _scaled.check_finite(stored, scales)
     return scales
 
@@ -107,17 +108,21 @@ def values(
 ) -> torch.Tensor:
     """Return value times scale, rounded once: in float32 as loaders compute it, in float64 exactly."""
     raw = read_rows(weight, reader, "payload", expert, first, last, weight.columns)
-    grid, block = grid_of(weight, reader, expert), block_of(weight)
+    block = block_of(weight)
     stored = torch.cat([torch.arange(one.count) * one.step + one.first for one in weight.spans(first, last)])
-    scale = grid[stored // block[0]].repeat_interleave(block[1], dim=1)[:, : weight.columns]
+    row = stored // block[0]
+    # Only those of the tile: a large matrix with a scale for 32 values has gigabytes of them.
+    begin, end = int(row.min()), int(row.max()) + 1
+    grid = grid_of(weight, reader, expert, begin, end)
+    scale = grid[row - begin].repeat_interleave(block[1], dim=1)[:, : weight.columns]
     return raw.to(dtype).mul_(scale)
 
 
 def exact_bits(weight: Weight, reader: Reader) -> int | None:
     """Four bits of e4m3 (three of e5m2) times what the scales have."""
-    scales = _scaled.read_scale(weight, reader)
+    scales = _scaled.bits_of_scales(weight, reader)
     own = 3 if weight.parts["payload"].dtype == "F8_E5M2" else 4
-    bits = own + _scaled.significant_bits(scales) if _scaled.significant_bits(scales) > 1 else own
+    bits = own + scales if scales > 1 else own
     return bits if bits <= 24 else None
 
 

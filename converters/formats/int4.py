@@ -107,7 +107,7 @@ def exact_bits(weight: Weight, reader: Reader) -> int | None:
         if said[-2:] != [weight.stored_rows, weight.columns]:
             what = f"{stored.name} says {said}, and words and scales make {[weight.stored_rows, weight.columns]}"
             raise Day0Error(str(stored.file), what, hint="the group size may be another than config.json says")
-    bits = _scaled.significant_bits(_scaled.read_scale(weight, reader))
+    bits = _scaled.bits_of_scales(weight, reader)
     return 3 + (bits if bits > 1 else 0) if bits <= 21 else None
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from day0.converters.blocks import bounds_of
+from day0.converters.online.budget import available_bytes
 from day0.converters.tables import BF16, E4M3, HIGHEST, LOWEST, NAN_ROW, fp8_table, wide_table
 from day0.converters.tiers._tier import GROUP_BYTES, Decode
 from day0.converters.weight import GROUP
@@ -110,7 +111,7 @@ class Fp8Workspace:
         layout: str = "mxfp8",
         device: torch.device | str = "cpu",
     ) -> None:
-        """Allocate. Raises Day0Error for an unknown layout or without slots."""
+        """Allocate. Raises Day0Error for an unknown layout, without slots, and for more than there is memory for."""
         if layout not in LAYOUTS:
             hint = near_names(layout, LAYOUTS) or ", ".join(LAYOUTS)
             raise Day0Error(f"workspace layout {layout}", "there is no such layout", hint=hint)
@@ -120,7 +121,7 @@ class Fp8Workspace:
             )
         self.matrices, self.slots, self.layout, self._decode = tuple(matrices), slots, layout, decode
         self._values, self._scales, self.slot_bytes = _places(matrices, layout)
-        whole = torch.empty(ALIGNMENT + slots * self.slot_bytes + ALIGNMENT, dtype=torch.uint8, device=device)
+        whole = _allocated(ALIGNMENT + slots * self.slot_bytes + ALIGNMENT, slots, torch.device(device))
         skip = -(whole.data_ptr() + ALIGNMENT) % ALIGNMENT
         # A guard before the first slot too: there is one on either side of every matrix.
         self._front = whole[skip + ALIGNMENT - GUARD_BYTES : skip + ALIGNMENT]
@@ -224,6 +225,18 @@ class Fp8Workspace:
                 broken = (by_slot[:, end : end + GUARD_BYTES] != GUARD).any(dim=1).nonzero()
                 if len(broken):
                     raise _overrun(f"behind the {kind} of matrix {number} in slot {int(broken[0])}")
+
+
+def _allocated(size: int, slots: int, device: torch.device) -> torch.Tensor:
+    # Asked before on a host: it promises any amount, and ends whoever then uses it.
+    free = available_bytes(device) if device.type == "cpu" else None
+    try:
+        if free is None or size <= free:
+            return torch.empty(size, dtype=torch.uint8, device=device)
+    except torch.OutOfMemoryError:
+        free = available_bytes(device)
+    what = f"{slots:,} slots take {size:,} bytes on {device}, and {free or 0:,} are free"
+    raise Day0Error("workspace", what, hint="take fewer slots")
 
 
 def _inexact(layout: str, why: str) -> Day0Error:

@@ -25,6 +25,8 @@ FORMAT = "day0.routing/1"
 MOST_BYTES = 1 << 30
 MOST_LAYERS = 1 << 12
 MOST_EXPERTS = 1 << 16
+MOST_PLACES = 1 << 20
+"""Of all layers together; the largest models have some twenty thousand."""
 _AGAIN = "record it again with `day0 convert record-routing`"
 
 
@@ -137,6 +139,9 @@ def _sizes(header: Header) -> tuple[int, int]:
         if not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= most):
             raise Day0Error(where, f"{name}: expected a number from 1 to {most:,}, got {text[:20]!r}", hint=_AGAIN)
         sizes.append(int(text))
+    if sizes[0] * sizes[1] > MOST_PLACES:
+        what = f"{sizes[0]:,} layers of {sizes[1]:,} experts are more than {MOST_PLACES:,} experts"
+        raise Day0Error(where, what, hint=_AGAIN)
     return sizes[0], sizes[1]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from day0.converters.online.routing import Routing
 from day0.converters.online.slots import POLICIES, SPLITS, Counts, Plan, SlotTable
@@ -30,7 +30,7 @@ class Simulated:
 
 def simulate(routing: Routing, plan: Plan) -> Simulated:
     """Run the calls through the bookkeeping, one after the other."""
-    table = SlotTable(plan)
+    table = SlotTable(_used(routing, plan))
     for layer, needed in routing.needs():
         step, left = table.begin(), list(needed)
         while left:
@@ -39,6 +39,15 @@ def simulate(routing: Routing, plan: Plan) -> Simulated:
             left = [expert for expert in left if expert not in there]
             table.release(held)
     return _result(plan, table.counts)
+
+
+def _used(routing: Routing, plan: Plan) -> Plan:
+    """Return the plan without slots that stay empty: with a slot for each expert of each layer, all others do."""
+    chosen: dict[int, set[int]] = {}
+    for layer, needed in routing.needs():
+        chosen.setdefault(layer, set()).update(needed)
+    most = routing.layers * max((len(one) for one in chosen.values()), default=0)
+    return replace(plan, slots=min(plan.slots, most), scratch=min(plan.scratch, max(1, routing.per_step())))
 
 
 def _result(plan: Plan, counts: Counts) -> Simulated:

@@ -76,7 +76,7 @@ class LogitsResult(Record):
     """Of the prompt, and of the draws where tokens were sampled."""
     prompt_tokens: int
     new_tokens: int
-    status: Literal["pass", "fail"]
+    status: Literal["pass", "fail", "skipped"]
     reason: str = ""
     kl_mean: float = 0.0
     """Mean over positions of the divergence of the device's distribution from the golden's, in nats."""

@@ -18,8 +18,12 @@ from day0.converters.convert import MANIFEST
 from day0.converters.folder import open_folder
 from day0.converters.header import read_header
 from day0.converters.journal import JOURNAL, Journal
-from day0.converters.online.routing import read_routing
+from day0.converters.online.fp8_workspace import Fp8Workspace, Matrix
+from day0.converters.online.routing import read_routing, routing_of
+from day0.converters.online.simulate import simulate
+from day0.converters.online.slots import Plan
 from day0.converters.plan import make_plan
+from day0.converters.shard import write_shard
 from day0.converters.tiers.load import pick_tier
 from day0.converters.verify import verify
 from day0.errors import Day0Error
@@ -161,6 +165,31 @@ def test_a_recording_of_no_experts(tmp_path: Path) -> None:
         read_routing(header(tmp_path, text))
 
 
+def test_a_recording_of_more_experts_than_anybody_has(tmp_path: Path) -> None:
+    facts = '"__metadata__": {"format": "day0.routing/1", "layers": "4096", "experts": "65536"}'
+    with pytest.raises(Day0Error, match="4,096 layers of 65,536 experts are more than"):
+        read_routing(header(tmp_path, f"{{{facts}}}"))
+
+
+def test_slots_that_stay_empty_cost_nothing() -> None:
+    """A million of them took minutes to look through; the figures are those of a slot for every expert."""
+    generator = torch.Generator().manual_seed(0)
+    calls = [(step, layer, torch.randint(0, 6, (2, 2), generator=generator)) for step in range(8) for layer in range(2)]
+    routing = routing_of(calls, layers=2, experts=6)
+    for split in ("layer", "shared"):
+        many = simulate(routing, Plan(layers=2, slots=1 << 30, scratch=1 << 30, split=split))
+        assert many.plan.slots == 1 << 30
+        all_ = simulate(routing, Plan(layers=2, slots=12, scratch=4, split=split))
+        assert (many.hits, many.misses, many.rounds) == (all_.hits, all_.misses, all_.rounds)
+        assert many.evictions == many.unkept == 0
+
+
+def test_more_slots_than_memory() -> None:
+    """A host promises any amount of memory, and ends the process that uses it."""
+    with pytest.raises(Day0Error, match=r"1,048,576 slots take .* bytes on cpu, and .* are free"):
+        Fp8Workspace((Matrix(rows=4096, columns=4096),), 1 << 20, decode=pick_tier("eager").decode)
+
+
 def test_int4_with_columns_in_another_order(kit: Any, tmp_path: Path) -> None:
     """The order was copied along as an unknown tensor, and the weight decoded as if there were none."""
     tensors = kit.int4() | {f"{NAME}_g_idx": torch.zeros(128, dtype=torch.int32)}
@@ -198,12 +227,11 @@ def stopped(kit: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_two_at_one_time(kit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one took the first one's half file away, and the first then gave its name to the second one's."""
     source = kit.write(tmp_path / "s", kit.gpt_oss())
-    real = getattr(module, "write_shard")  # noqa: B009 - a name that it imports
 
     def also(path: Path, *rest: Any) -> Any:
         with pytest.raises(Day0Error, match="another day0 is converting into it"):
             kit.run(source, tmp_path / "t", "bf16")
-        return real(path, *rest)
+        return write_shard(path, *rest)
 
     monkeypatch.setattr(module, "write_shard", also)
     kit.run(source, tmp_path / "t", "bf16")
@@ -228,11 +256,11 @@ def test_a_source_of_the_same_size_that_was_written_since(
     data[-1] ^= 1
     path.write_bytes(data)
     os.utime(path, ns=(0, 12345))
-    real, seen = getattr(module, "write_shard"), []  # noqa: B009 - a name that it imports
+    seen: list[str] = []
 
     def watched(path: Path, *rest: Any) -> Any:
         seen.append(path.name)
-        return real(path, *rest)
+        return write_shard(path, *rest)
 
     monkeypatch.setattr(module, "write_shard", watched)
     report = kit.run(source, tmp_path / "t", "bf16")

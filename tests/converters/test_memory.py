@@ -50,6 +50,42 @@ def test_a_piece_beyond_the_end_is_our_bug(kit: Any, tmp_path: Path) -> None:
         Reader().piece(stored, 4, (5,), into="x")
 
 
+def test_scales_are_read_a_piece_at_a_time(kit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scale for 32 values is a thirty-second of a matrix, and all of it was read for every tile."""
+    from day0.converters.find import find_weights
+    from day0.converters.folder import open_folder
+    from day0.converters.formats import _scaled
+    from day0.converters.plan import make_plan
+    from day0.records.convert import ConversionParameters
+
+    name = "model.layers.0.mlp.down_proj.weight"
+    tensors = {name: (kit.codes(512, 64) & 63).view(torch.float8_e4m3fn), f"{name}_scale": kit.scale_bytes(512, 2)}
+    tensors |= {key.replace("down", "up"): one for key, one in kit.int4().items()}
+    plan = make_plan(open_folder(kit.write(tmp_path / "s", tensors, "deepseek_v3")), ConversionParameters(to="fp32"))
+    found = find_weights(plan.folder, plan.architecture, plan.parameters).weights
+    asked: list[int] = []
+    piece = Reader.piece
+
+    def counted(self: Reader, stored: Any, first: int, shape: tuple[int, ...], *, into: str) -> torch.Tensor:
+        asked.append(shape[0] * (shape[1] if len(shape) > 1 else 1))
+        return piece(self, stored, first, shape, into=into)
+
+    monkeypatch.setattr(Reader, "piece", counted)
+    for weight in found:
+        reader = Reader()
+        assert weight.format.exact_bits is not None and weight.format.values is not None
+        whole = _scaled.significant_bits(_scaled.read_scale(weight, reader))
+        with monkeypatch.context() as patch:
+            patch.setattr(_scaled, "PIECE", 7)
+            asked.clear()
+            assert _scaled.bits_of_scales(weight, reader) == whole and max(asked) == 7
+        if weight.format.name == "fp8":
+            asked.clear()
+            rows = weight.format.values(weight, reader, 0, 128, 256).clone()
+            assert sorted(asked) == [128 * 2, 128 * 64]
+            assert torch.equal(rows, weight.format.values(weight, reader, 0, 0, 512)[128:256])
+
+
 def large(folder: Path, shards: int, experts: int) -> None:
     folder.mkdir()
     places: dict[str, str] = {}

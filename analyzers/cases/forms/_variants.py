@@ -14,7 +14,7 @@ def in_place(signature: Signature, contract: Operator | None) -> str:
     """Return the name of the in-place overload with the same arguments; empty where there is none."""
     namespace, _, rest = signature.op.partition("::")
     name, dot, overload = rest.partition(".")
-    if contract is not None or namespace != "aten" or name.endswith("_"):
+    if contract is not None or not _is_public(namespace, name):
         return ""
     return _same(signature.op, f"{namespace}::{name}_{dot}{overload}", 0)
 
@@ -23,11 +23,16 @@ def out(signature: Signature, contract: Operator | None) -> str:
     """Return the name of the overload that writes into arguments it is given; empty where there is none."""
     namespace, _, rest = signature.op.partition("::")
     name, _, overload = rest.partition(".")
-    if contract is not None or namespace != "aten" or name.endswith("_"):
+    if contract is not None or not _is_public(namespace, name):
         return ""
     # torch has three ways of naming them.
     tried = ([f"{overload}_out"] if overload else []) + ["out"]
     return next((found for one in tried if (found := _same(signature.op, f"{namespace}::{name}.{one}", 1))), "")
+
+
+def _is_public(namespace: str, name: str) -> bool:
+    """Say whether people call it: overloads of torch's inner operators are for torch, which gives them fresh memory."""
+    return namespace == "aten" and not name.startswith("_") and not name.endswith("_")
 
 
 def _same(op: str, variant: str, most: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from day0.analyzers.cases.forms._form import Form
-from day0.analyzers.cases.forms._values import changed, has_shared_memory
+from day0.analyzers.cases.forms._values import changed, has_shared_memory, is_dense
 from day0.analyzers.cases.forms._variants import in_place
 from day0.records import Signature, TensorValue
 from day0.reference_ops._spec import Operator
@@ -15,7 +15,8 @@ __all__ = ["FORM"]
 
 def _derive(signature: Signature, contract: Operator | None) -> Iterator[tuple[str, Signature]]:
     op = in_place(signature, contract)
-    if op and not has_shared_memory(signature):
+    first = signature.args[0] if signature.args else None
+    if op and not has_shared_memory(signature) and isinstance(first, TensorValue) and is_dense(first):
         made = signature.model_copy(update={"op": op})
         yield "packed", made
         yield "strided", changed(made, _every_second, names=frozenset({"self"}))

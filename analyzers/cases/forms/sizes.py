@@ -15,7 +15,7 @@ __all__ = ["FORM"]
 SIZES = (0, 1, 17, 65, 257)
 """Nothing; the row that decoding has; odd; and one past blocks of 64 and 256, where the edges of tiles are."""
 
-MOST = 1 << 16
+MOST = 1 << 15
 """Elements of the largest tensor of a derived call: past block edges, and still cheap."""
 
 

@@ -47,7 +47,10 @@ def _spoil(signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     index = given[_INDICES[short_name(signature.op)]]
     table: Any = given.get("weight", given.get("self"))
     if isinstance(index, (list, tuple)):
-        place, index = next((n, one) for n, one in enumerate(index) if one is not None and one.dtype != torch.bool)
+        whole = [(n, one) for n, one in enumerate(index) if one is not None and one.dtype != torch.bool]
+        if not whole:  # flags cannot point outside
+            return
+        place, index = whole[0]
         size = table.shape[place]
     else:
         size = table.numel() if short_name(signature.op) == "take" else table.shape[_dim(given) if table.dim() else 0]

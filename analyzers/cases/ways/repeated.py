@@ -9,11 +9,8 @@ import torch
 from day0.analyzers.cases.case import CaseInputs
 from day0.analyzers.cases.copies import copy_to
 from day0.analyzers.cases.kinds import is_repeatable, says_values
+from day0.analyzers.cases.ways._results import compare_bits, kept_results
 from day0.analyzers.cases.ways._way import More, Way
-from day0.analyzers.judging.exact import differs
-from day0.analyzers.judging.judgement import Judgement
-from day0.analyzers.judging.results import results
-from day0.analyzers.judging.words import first_true, readable, text_at
 from day0.records import Signature
 from day0.reference_ops._spec import Operator
 
@@ -33,32 +30,10 @@ def _again(operator: Any, inputs: CaseInputs, device: torch.device, first: tuple
         moved = copy_to(inputs, device)
         with torch.no_grad():
             output = operator(*moved.args, **moved.kwargs)
-        if judgement := _compare(kept, _kept(operator, output, moved), number):
+        other = kept_results(operator, output, moved)
+        if judgement := compare_bits(kept, other, f"call {number}", "the first call with the same arguments"):
             return More(differs=judgement)
     return More()
-
-
-def _kept(operator: Any, output: Any, inputs: CaseInputs) -> tuple[torch.Tensor, ...]:
-    return tuple(one.detach().cpu().clone() for one in results(operator, output, inputs))
-
-
-def _compare(first: tuple[torch.Tensor, ...], other: tuple[torch.Tensor, ...], number: int) -> Judgement | None:
-    for one, two in zip(first, other, strict=True):
-        if one.shape != two.shape or one.dtype != two.dtype:
-            reason = f"call {number} gave {two.dtype}{list(two.shape)}, the first {one.dtype}{list(one.shape)}"
-            return Judgement(passed=False, rule="repeat", reason=reason)
-        wrong = differs(two, one)
-        if bool(wrong.any()):
-            index = first_true(wrong)[: one.dim()]
-            return Judgement(
-                passed=False,
-                rule="repeat",
-                reason=f"{int(wrong.sum())} elements of call {number} differ from the first call with the same arguments",
-                worst_index=index,
-                worst_got=text_at(readable(two), index),
-                worst_expected=text_at(readable(one), index),
-            )
-    return None
 
 
 WAY = Way(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from collections.abc import Callable
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from day0.analyzers.cases.valid import mismatch
 from day0.analyzers.cases.ways._way import load_ways
 from day0.playbook import CheckPlan, RegimeName
 from day0.records import Signature
+from day0.reference_ops._spec import Operator
 from day0.reference_ops.load import load_operators
 from day0.reference_ops.signatures import describe, signature_id, tensors_in
 from day0.reference_ops.torch_ops import register_operators
@@ -46,7 +48,7 @@ CALLS: dict[str, Signature] = {
 ALL = CheckPlan(thorough=True)
 
 
-def _contract(signature: Signature):  # type: ignore[no-untyped-def]
+def _contract(signature: Signature) -> Operator | None:
     return load_operators().get(signature.op.partition(".")[0])
 
 
@@ -107,7 +109,7 @@ def test_the_plan_and_the_folder_know_the_same_regimes() -> None:
 
 
 @pytest.mark.parametrize("load", [load_regimes, load_forms, load_ways, load_refusals])
-def test_each_says_why_it_is_there(load) -> None:  # type: ignore[no-untyped-def]
+def test_each_says_why_it_is_there(load: Callable[[], dict[str, Any]]) -> None:
     for name, one in load().items():
         assert one.name == name
         assert one.why, name

@@ -56,7 +56,8 @@ class Calls(TorchDispatchMode):
 
 
 def calls_of(fault: Fault) -> list[tuple[str, CaseInputs]]:
-    with Calls(fault.operators) as calls:
+    calls = Calls(fault.operators)
+    with calls:
         fault.minimal.run(CPU)
     return calls.made
 

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
-from day0.analyzers.modules.choices import Choice, Choices
+from day0.analyzers.modules.choices import Choice, Choices, Place
 from day0.models.toy.calls import dispatched
 
 SCORES = torch.tensor([[1.0, 5.0, 4.0, 3.99, -2.0], [0.0, 1.0, 2.0, 3.0, 4.0]])
 
 
-def made(scores: torch.Tensor) -> list[Choice]:
-    with Choices() as heard:
+NOWHERE = nn.Module()
+"""No module runs: all choices stand at one place."""
+
+
+def made(scores: torch.Tensor) -> dict[Place, Choice]:
+    with Choices(NOWHERE) as heard:
         scores.topk(2)
-    found: list[Choice] = heard.made
+    found: dict[Place, Choice] = heard.made
     return found
 
 
 def followed(scores: torch.Tensor, noise: torch.Tensor | None = None) -> tuple[Choices, torch.Tensor, torch.Tensor]:
     golden = SCORES.to(torch.float64)
-    with Choices(follow=made(golden), noise=made(golden if noise is None else noise)) as heard:
+    with Choices(NOWHERE, follow=made(golden), noise=made(golden if noise is None else noise)) as heard:
         values, chosen = scores.topk(2)
     return heard, values, chosen
 
@@ -54,16 +59,16 @@ def test_the_order_of_equal_sets_is_no_difference() -> None:
 
 
 def test_without_noise_every_choice_is_followed() -> None:
-    with Choices(follow=made(SCORES.to(torch.float64))) as heard:
+    with Choices(NOWHERE, follow=made(SCORES.to(torch.float64))) as heard:
         chosen = (-SCORES).topk(2).indices
     assert chosen.tolist() == [[1, 2], [4, 3]] and heard.moved[0].wrong == 0
 
 
 def test_other_shapes_and_further_choices_are_lost_and_left_alone() -> None:
-    with Choices(follow=made(SCORES.to(torch.float64))) as heard:
+    with Choices(NOWHERE, follow=made(SCORES.to(torch.float64))) as heard:
         assert (-SCORES[:1]).topk(2).indices.tolist() == [[4, 0]]
     assert heard.lost
-    with Choices(follow=[]) as heard:
+    with Choices(NOWHERE, follow={}) as heard:
         SCORES.topk(1)
     assert heard.lost
 
@@ -71,7 +76,7 @@ def test_other_shapes_and_further_choices_are_lost_and_left_alone() -> None:
 @pytest.mark.parametrize("chosen", [[7, 0], [2, 2], [-2, 1]])
 def test_places_that_do_not_exist_are_wrong(chosen: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     golden = made(SCORES[:1].to(torch.float64))
-    heard = Choices(follow=golden, noise=golden)
+    heard = Choices(NOWHERE, follow=golden, noise=golden)
     kept = Choice(op="aten::topk", scores=SCORES[:1], chosen=torch.tensor([chosen]))
     from day0.analyzers.modules import choices
 
@@ -92,11 +97,11 @@ def test_a_router_that_follows_weighs_the_golden_experts_itself(score: str) -> N
     logits = torch.tensor([[0.3, 0.30001, 2.0, -1.0]])
     golden = torch.tensor([[0.30001, 0.3, 2.0, -1.0]], dtype=torch.float64)
     bias, rest = torch.zeros(4), (2, 1.5, 1, 1, score, True)
-    with Choices() as right:
+    with Choices(NOWHERE) as right:
         dispatched().moe_router(golden, bias.double(), *rest)
-    with Choices(follow=right.made) as noise:
+    with Choices(NOWHERE, follow=right.made) as noise:
         dispatched().moe_router(logits, bias, *rest)
-    with Choices(follow=right.made, noise=noise.made) as heard:
+    with Choices(NOWHERE, follow=right.made, noise=noise.made) as heard:
         weights, chosen = dispatched().moe_router(logits, bias, *rest)
     assert chosen.tolist() == [[2, 0]] and heard.moved[0].explained == 1
     swapped = torch.tensor([[0.3, -9.0, 2.0, -1.0]])
@@ -107,10 +112,10 @@ def test_a_router_that_follows_weighs_the_golden_experts_itself(score: str) -> N
 def test_chosen_tokens_follow_too() -> None:
     scores = torch.tensor([[[1.0, 2.0, 2.0001, float("-inf")]]])
     golden = torch.tensor([[[1.0, 2.0001, 2.0, float("-inf")]]], dtype=torch.float64)
-    with Choices() as right:
+    with Choices(NOWHERE) as right:
         dispatched().topk_tokens(golden, 1)
-    with Choices(follow=right.made) as noise:
+    with Choices(NOWHERE, follow=right.made) as noise:
         dispatched().topk_tokens(scores, 1)
-    with Choices(follow=right.made, noise=noise.made) as heard:
+    with Choices(NOWHERE, follow=right.made, noise=noise.made) as heard:
         assert dispatched().topk_tokens(scores, 1)[0].tolist() == [[[1]]]
     assert heard.moved[0].explained == 1

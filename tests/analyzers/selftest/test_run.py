@@ -9,13 +9,15 @@ import torch
 
 from day0.analyzers.selftest import judged
 from day0.analyzers.selftest.bench import lock_for, open_bench
+from day0.analyzers.selftest.choosing import calls_for, cases_of, plain_cases, spread_cases
 from day0.analyzers.selftest.judged import judge_case
 from day0.analyzers.selftest.ordinary import ordinary_calls
 from day0.analyzers.selftest.run import run_selftest
 from day0.analyzers.selftest.selection import select_faults
 from day0.analyzers.selftest.subjects import collect_subjects
 from day0.analyzers.selftest.table import alarm_rows, detection_rows, how_rows, percent
-from day0.analyzers.selftest.tasks import Workshop, calls_for
+from day0.analyzers.selftest.tasks import Workshop
+from day0.analyzers.selftest.usual.load import load_usual
 from day0.devices.faults.load import load_faults
 from day0.devices.profile import load_profile
 from day0.errors import Day0Error
@@ -46,10 +48,11 @@ def workshop() -> Iterator[Workshop]:
 
 
 def _score(workshop: Workshop, name: str) -> FaultScore:
-    ids = list(workshop.signatures)
-    touches = workshop.touches(ids)
-    chosen = calls_for(load_faults()[name].operators, touches, workshop.signatures)
-    return workshop.fault(name, chosen, workshop.clean(ids))
+    touches = workshop.touches(list(workshop.signatures))
+    chosen = calls_for(load_faults()[name].operators, touches, workshop.signatures, 16)
+    score, clean = workshop.fault(name, chosen)
+    assert clean.alarms == (), "what is right without the fault is not reported"
+    return score
 
 
 def test_planted_faults_are_found_by_the_rules_that_are_for_them(workshop: Workshop) -> None:
@@ -70,7 +73,7 @@ def test_a_fault_whose_operators_nobody_calls_is_missed_and_says_so(workshop: Wo
 
 
 def test_a_difference_that_is_none_gives_no_alarm(workshop: Workshop) -> None:
-    ids = calls_for(("aten::topk",), workshop.touches(list(workshop.signatures)), workshop.signatures)
+    ids = calls_for(("aten::topk",), workshop.touches(list(workshop.signatures)), workshop.signatures, 16)
     assert ids
     right = workshop.difference("topk_ties_other_way", ids, 0)
     assert right.judged >= 1
@@ -78,13 +81,10 @@ def test_a_difference_that_is_none_gives_no_alarm(workshop: Workshop) -> None:
 
 
 def test_a_wrong_kernel_of_ours_would_be_an_alarm(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*args: object, **named: object) -> CaseResult:
-        return right(*args, **named).model_copy(update={"status": "fail", "reason": "planted"})
-
     right = judged.check_case
     kernel = next(str(one.identity) for one in collect(()) if one.operator == "aten::topk")
     assert workshop.kernel(kernel, 0).alarms == ()
-    monkeypatch.setattr(judged, "check_case", fails)
+    monkeypatch.setattr(judged, "check_case", lambda *args, **named: _failed(right(*args, **named)))
     alarms = workshop.kernel(kernel, 0).alarms
     assert alarms
     assert alarms[0].reason == "planted"
@@ -95,7 +95,7 @@ def test_a_raise_counts_for_every_usual_rule() -> None:
     call = describe("aten::cumprod", (X, -1), {})
     workshop = Workshop(PROFILE, (call,), lock_for((call,), PROFILE, ()), (), usual=True)
     try:
-        score = workshop.fault("cumprod_missing", [signature_id(call)], workshop.clean([signature_id(call)]))
+        score, _ = workshop.fault("cumprod_missing", [signature_id(call)])
     finally:
         workshop.close()
     assert score.operator.how == "raised"
@@ -105,21 +105,51 @@ def test_a_raise_counts_for_every_usual_rule() -> None:
 
 def test_the_usual_rules_see_what_the_check_sees() -> None:
     register_operators()
-    call = CALLS[0]
+    call, rules = CALLS[0], tuple(load_usual())
+    case = cases_of([(signature_id(call), call)], 0, 1)[0]
     with open_bench(PROFILE, lock_for((call,), PROFILE, ()), ()) as bench:
-        case = Workshop.cases.__get__(_Only({signature_id(call): call}))([signature_id(call)])[0]
-        clean = judge_case(case, bench)
-        assert clean.objections == ()
-        assert not clean.reached
-        faulty = judge_case(case, bench, "all_nan")
-        assert faulty.reached
-        assert set(faulty.objections or ()) == {"allclose 1e-2", "assert_close", "cosine 0.99"}
-        assert judge_case(case, bench, "all_nan", usual=False).objections is None
+        clean = judge_case(case, bench, rules=rules)
+        assert (clean.result.status, clean.objections, clean.reached) == ("pass", (), False)
+        faulty = judge_case(case, bench, "all_nan", rules=rules)
+        assert (faulty.result.status, faulty.objections, faulty.reached) == ("fail", rules, True)
+        assert judge_case(case, bench, "all_nan", rules=rules[:1]).objections == rules[:1]
+        assert judge_case(case, bench, "all_nan").objections is None
 
 
-class _Only:
-    def __init__(self, signatures: dict[str, Signature]) -> None:
-        self.signatures = signatures
+def test_a_hit_that_is_there_without_the_fault_is_an_alarm_and_no_find(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = judged.check_case
+    monkeypatch.setattr(judged, "check_case", lambda *args, **named: _failed(right(*args, **named)))
+    ids = calls_for(("aten::mm",), workshop.touches(list(workshop.signatures)), workshop.signatures, 4)
+    score, clean = workshop.fault("half_as_much_again", ids)
+    assert score.operator.how == "missed"
+    assert "is reported without the fault too" in score.operator.reason
+    assert clean.alarms
+
+
+def _failed(result: CaseResult) -> CaseResult:
+    return result.model_copy(update={"status": "fail", "reason": "planted"})
+
+
+def test_cases_are_spread_over_kinds_and_calls() -> None:
+    calls = [(signature_id(one), one) for one in CALLS[:3]]
+    cases = cases_of(calls, 0, 1)
+    assert len(plain_cases(cases)) < len(cases)
+    few = spread_cases(cases, 30)
+    assert len(few) == 30
+    assert len({one.signature_id for one in few}) == 3
+    assert len({(one.regime, one.form, one.way, one.refusal) for one in few}) == 30
+    assert spread_cases(cases, 10**6) == cases
+    assert spread_cases([], 5) == []
+
+
+def test_every_operator_of_a_fault_gets_calls() -> None:
+    ids = {signature_id(one): one for one in CALLS}
+    touches = {id_: frozenset({one.op}) for id_, one in ids.items()}
+    found = calls_for(("aten::silu", "aten::mm", "aten::_softmax"), touches, ids, 3)
+    assert {ids[one].op for one in found} == {"aten::silu", "aten::mm", "aten::_softmax"}
+    assert calls_for(("aten::erf",), touches, ids, 3) == []
 
 
 def test_names_and_families_are_chosen_and_others_refused() -> None:
@@ -168,7 +198,7 @@ def test_a_small_selftest_as_a_whole() -> None:
     assert [one.name for one in found.faults] == ["all_nan"]
     assert found.faults[0].is_found
     assert {one.subject for one in found.right} >= {"clean device", "difference argmax_last_of_equals"}
-    assert not any(one.alarms for one in found.right)
+    assert [alarm for one in found.right for alarm in one.alarms] == []
     assert all(done <= total for done, total in steps)
     rows = detection_rows(found)
     assert rows[0][:2] == ("family", "faults")

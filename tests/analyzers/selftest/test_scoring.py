@@ -8,14 +8,16 @@ import pytest
 
 from day0.analyzers.cases.case import Case
 from day0.analyzers.selftest.judged import Judged
-from day0.analyzers.selftest.scoring import alarm_of, found_of, held_out, objecting, wilson
+from day0.analyzers.selftest.scoring import alarm_of, found_of, held_out, is_suspect, strongest, wilson
 from day0.devices.faults.load import load_faults
 from day0.records import CaseResult, Signature
 
 
-def _judged(status: Any, regime: str = "ordinary", *, reached: bool = True, objections: Any = ()) -> Judged:
+def _judged(
+    status: Any, regime: str = "ordinary", *, reached: bool = True, form: str = "traced", refusal: str = ""
+) -> Judged:
     signature = Signature(op="aten::neg", args=(), kwargs={})
-    case = Case(signature_id=f"{status}{regime}", signature=signature, regime=regime, seed=0)
+    case = Case(signature_id="0", signature=signature, regime=regime, seed=0, form=form, refusal=refusal)
     result = CaseResult(
         case=case.key,
         signature=case.signature_id,
@@ -28,61 +30,58 @@ def _judged(status: Any, regime: str = "ordinary", *, reached: bool = True, obje
         rule="exact",
         reason="because",
     )
-    return Judged(case=case, result=result, reached=reached, objections=objections)
-
-
-def _clean(*many: Judged, status: str = "pass") -> dict[str, str]:
-    return {one.case.key: status for one in many}
+    return Judged(case=case, result=result, reached=reached, objections=None)
 
 
 @pytest.mark.parametrize(
-    ("status", "regime", "how"),
+    ("one", "how"),
     [
-        ("fail", "ordinary", "values"),
-        ("fail", "wide", "other_cases"),
-        ("fail", "reported", "reported"),
-        ("crashed", "ordinary", "raised"),
-        ("hung", "ordinary", "raised"),
-        ("fell_back", "ordinary", "not_on_device"),
-        ("undelegated", "wide", "not_on_device"),
-        ("pass", "ordinary", "missed"),
-        ("skipped", "ordinary", "missed"),
-        ("xfail", "ordinary", "missed"),
+        (_judged("fail"), "values"),
+        (_judged("fail", "wide"), "other_cases"),
+        (_judged("fail", form="offset"), "other_cases"),
+        (_judged("fail", refusal="other_dtype"), "other_cases"),
+        (_judged("fail", "reported"), "reported"),
+        (_judged("crashed"), "raised"),
+        (_judged("hung"), "raised"),
+        (_judged("fell_back"), "not_on_device"),
+        (_judged("undelegated", "wide"), "not_on_device"),
     ],
 )
-def test_a_fault_is_found_by_the_kind_of_its_evidence(status: str, regime: str, how: str) -> None:
-    one = _judged(status, regime)
-    assert found_of([one], _clean(one)).how == how
+def test_a_fault_is_found_by_the_kind_of_its_evidence(one: Judged, how: str) -> None:
+    found = found_of([one], one)
+    assert (found.how, found.found, found.is_found) == (how, 1, True)
 
 
-def test_the_strongest_evidence_counts_and_cases_are_counted() -> None:
+@pytest.mark.parametrize("status", ["pass", "skipped", "xfail"])
+def test_what_is_not_reported_is_missed(status: str) -> None:
+    one = _judged(status)
+    assert strongest([one]) == []
+    found = found_of([one], None)
+    assert (found.how, found.is_found) == ("missed", False)
+    assert "none of them was judged wrong" in found.reason
+
+
+def test_the_strongest_evidence_comes_first_and_cases_are_counted() -> None:
     many = [_judged("crashed"), _judged("fail", "wide"), _judged("fail"), _judged("pass", "ties")]
-    found = found_of(many, _clean(*many))
+    assert [one.result.status for one in strongest(many)] == ["fail", "fail", "crashed"]
+    found = found_of(many, strongest(many)[0])
     assert (found.how, found.rule, found.reached, found.found) == ("values", "exact", 4, 3)
     assert "ordinary" in found.first
 
 
-def test_what_is_reported_without_the_fault_too_shows_nothing() -> None:
-    one = _judged("fail")
-    assert found_of([one], _clean(one, status="fail")).how == "missed"
-    assert found_of([one], {}).how == "missed"
-    back = _judged("fell_back")
-    assert found_of([back], _clean(back, status="fell_back")).how == "missed", "it falls back without the fault as well"
+def test_what_is_reported_without_the_fault_too_is_no_suspect() -> None:
+    assert is_suspect(_judged("fail").result, "pass")
+    assert not is_suspect(_judged("fail").result, "fail")
+    assert not is_suspect(_judged("fail").result, "skipped")
+    assert not is_suspect(_judged("fell_back").result, "fell_back"), "it falls back without the fault as well"
+    assert "reported without the fault too" in found_of([_judged("fail")], None).reason
 
 
 def test_a_case_that_never_came_to_the_faulty_kernel_shows_nothing() -> None:
     one = _judged("fail", reached=False)
-    found = found_of([one], _clean(one))
-    assert found.how == "missed"
-    assert "none of 1 cases came to the faulty kernel" in found.reason
-    assert "no call" in found_of([], {}).reason
-
-
-def test_a_usual_rule_finds_what_it_does_not_object_to_without_the_fault() -> None:
-    one = _judged("fail", objections=("a", "b"))
-    rules = ("a", "b", "c")
-    assert objecting([one], {}, rules) == {"a": True, "b": True, "c": False}
-    assert objecting([one], {one.case.key: ("a",)}, rules) == {"a": False, "b": True, "c": False}
+    assert strongest([one]) == []
+    assert "none of 1 cases came to the faulty kernel" in found_of([one], None).reason
+    assert "no call" in found_of([], None).reason
 
 
 def test_an_alarm_is_anything_but_a_pass() -> None:

@@ -1,0 +1,72 @@
+"""Which calls a fault is tried on, and which cases of theirs: a few of every kind, so that one fault takes about a second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from day0.analyzers.cases.case import Case
+from day0.analyzers.cases.plan import plan_signature
+from day0.playbook import CheckPlan
+from day0.records import Signature
+
+__all__ = ["calls_for", "cases_of", "even", "parts", "plain_cases", "spread_cases"]
+
+T = TypeVar("T")
+
+
+def calls_for(
+    operators: Iterable[str], touches: Mapping[str, frozenset[str]], signatures: Mapping[str, Signature], most: int
+) -> list[str]:
+    """Return ids of calls that come to some operators, at most `most`: those of the operators themselves first.
+
+    `touches` says which operators a call comes to. Every operator gets its share.
+    """
+    wanted = sorted(set(operators))
+    own: dict[str, list[str]] = {name: [] for name in wanted}
+    rest: list[str] = []
+    for id_, seen in touches.items():
+        call = signatures[id_].op
+        mine = next((name for name in (call, call.partition(".")[0]) if name in own), None)
+        if mine is not None:
+            own[mine].append(id_)
+        elif any(op in own or op.partition(".")[0] in own for op in seen):
+            rest.append(id_)
+    named = [many for many in own.values() if many]
+    share = max(2, most // max(1, len(named)))
+    chosen = [id_ for many in named for id_ in even(many, share)]
+    return [*chosen, *even(rest, max(2, most - len(chosen)))]
+
+
+def cases_of(calls: Iterable[tuple[str, Signature]], seed: int, devices: int) -> list[Case]:
+    """Return all cases of some calls, each with the rare ones."""
+    plan = CheckPlan(seed=seed)
+    return [case for id_, call in calls for case in plan_signature(call, id_, plan, devices=devices)]
+
+
+def plain_cases(cases: Iterable[Case]) -> list[Case]:
+    """Return the cases of the calls themselves, without derived ones."""
+    return [one for one in cases if one.form == "traced" and one.way == "plain" and not one.refusal]
+
+
+def spread_cases(cases: Sequence[Case], most: int) -> list[Case]:
+    """Return at most `most` cases: in turn one of each kind of values, derived call, way and refusal, call by call."""
+    groups: dict[tuple[str, ...], list[Case]] = {}
+    for one in cases:
+        groups.setdefault((one.regime, one.form, one.way, one.refusal), []).append(one)
+    # Each kind begins with another call, else most kinds would be seen on the first call alone.
+    turned = [many[number % len(many) :] + many[: number % len(many)] for number, many in enumerate(groups.values())]
+    chosen = [many[turn] for turn in range(max(map(len, turned), default=0)) for many in turned if turn < len(many)]
+    kept = {id(one) for one in chosen[:most]}
+    return [one for one in cases if id(one) in kept]
+
+
+def even(many: Sequence[T], most: int) -> list[T]:
+    """Return at most `most` of some things, at even distances."""
+    step = max(1.0, len(many) / most)
+    return [many[int(number * step)] for number in range(min(most, len(many)))]
+
+
+def parts(many: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Cut a list into parts."""
+    return (many[start : start + size] for start in range(0, len(many), size))
