@@ -17,6 +17,7 @@ __all__ = ["case_lines", "numerics"]
 TOP = 15
 """Rows of a table on the terminal; the record holds all of them."""
 NOTED = 5
+FULL_GOLDENS = ("float64 on cpu", "exact on cpu", "refused on cpu")
 
 
 def numerics(talk: Talk, report: NumericsReport) -> None:
@@ -76,7 +77,7 @@ def _goldens(talk: Talk, cases: Sequence[CaseResult]) -> None:
     """Say what was measured against less than float64: never silently lower."""
     low: dict[str, list[str]] = defaultdict(list)
     for case in cases:
-        if case.golden and case.golden not in ("float64 on cpu", "exact on cpu"):
+        if case.golden and case.golden not in FULL_GOLDENS:
             low[case.golden].append(case.op)
     for golden, ops in low.items():
         names = ", ".join(list(dict.fromkeys(ops))[:NOTED])
