@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
@@ -43,7 +44,8 @@ class _Calls(TorchDispatchMode):
 def _calls(op: str, dtype: torch.dtype) -> tuple[CaseInputs, ...]:
     """Return the calls of one overload that the samples of its operator make in one dtype."""
     calls = _Calls(op)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # operators say what they think of their samples
         for info in operator_samples():
             if short_name(op).lstrip("_") not in (info.aten_name, info.name, info.name.rpartition(".")[2]):
                 continue
