@@ -14,7 +14,13 @@ import torch
 from day0.analyzers.cases.case import Case, CaseInputs, Unfillable
 from day0.analyzers.cases.copies import copy_with_storages
 from day0.analyzers.cases.fill import make_inputs
+from day0.analyzers.checking.case import may_guard
+from day0.analyzers.checking.memory import FIRST, guarded, poisoned
+from day0.analyzers.checking.run import draws_random
+from day0.analyzers.checking.state import put_back, snapshot
+from day0.analyzers.checking.watch import Watch, watched, watching
 from day0.analyzers.judging.compare import compare_results
+from day0.analyzers.judging.judgement import Judgement
 from day0.analyzers.judging.reference import RUN_ERRORS, references
 from day0.analyzers.judging.results import results, side_effects
 from day0.devices.open import open_torch_device
@@ -162,13 +168,20 @@ def _run(
     one: Implementation, signature: Signature, inputs: CaseInputs, contract: Operator | None, device: torch.device
 ) -> CallCheck:
     operator = resolve(signature.op)
+    inputs = guarded(inputs) if may_guard(operator) else inputs
     expected = references(signature, inputs, contract)
     moved, storages = copy_with_storages(inputs, device)
-    with torch.no_grad():
-        got = tuple(results(operator, one.run(*moved.args, **moved.kwargs), moved))
+    before, watch = snapshot(device), Watch(device=device)
+    try:
+        with poisoned(FIRST), watching(watch), torch.no_grad():
+            got = tuple(results(operator, watched([one])[0].run(*moved.args, **moved.kwargs), moved))
+    finally:
+        changed = put_back(before, device, draws=draws_random(operator))
     verdict = compare_results(signature, inputs, got, expected, contract, device, moved=moved)
     if verdict.passed:
         verdict = side_effects(operator, inputs, storages) or verdict
+    if verdict.passed and (guard := _guard(one, watch, got, changed)):
+        verdict = Judgement(passed=False, rule="ran", reason=guard)
     return CallCheck(
         shapes=shapes_text(signature),
         status="pass" if verdict.passed else "fail",
@@ -176,3 +189,10 @@ def _run(
         error=verdict.error,
         limit=verdict.limit,
     )
+
+
+def _guard(one: Implementation, watch: Watch, got: tuple[torch.Tensor, ...], changed: tuple[str, ...]) -> str:
+    """Say what a call did beside a right result, or return an empty text."""
+    if changed:
+        return f"the call changed {', '.join(changed)}"
+    return watch.written_beside() or ("" if one.kind == "cpu_fallback" else watch.went_to_cpu(got))

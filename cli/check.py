@@ -49,6 +49,11 @@ def make_numerics(session: Session) -> NumericsReport:
     )
 
 
+def _traced(one: CaseResult) -> bool:
+    """Say whether the model itself makes the call, and not only a case that was derived from it."""
+    return one.case == f"{one.signature}-{one.regime}-{one.seed}"
+
+
 def _operators(session: Session, trace: Trace, lock: Lock) -> tuple[CaseResult, ...]:
     cases = _cases(session, trace)
     setting = _setting(session, trace, lock)
@@ -75,7 +80,7 @@ def _model(session: Session, trace: Trace, lock: Lock, results: tuple[CaseResult
     """Check the whole model in this process, unless a kernel was seen to end or to hold the process it runs in."""
     if session.plan.check.level == "ops":
         return None
-    if deadly := next((one for one in results if one.status in ("crashed", "hung")), None):
+    if deadly := next((one for one in results if one.status in ("crashed", "hung") and _traced(one)), None):
         reason = f"{deadly.op} {deadly.status} when it ran alone, and the whole model would meet it again"
         return ModelCheck(status="skipped", reason=reason, seed=session.plan.check.seed)
     with threads_for(trace), activate(lock, session.device, session.implementations):

@@ -17,6 +17,7 @@ __all__ = ["case_lines", "numerics"]
 TOP = 15
 """Rows of a table on the terminal; the record holds all of them."""
 NOTED = 5
+FULL_GOLDENS = ("float64 on cpu", "exact on cpu", "refused on cpu")
 
 
 def numerics(talk: Talk, report: NumericsReport) -> None:
@@ -51,7 +52,7 @@ def case_lines(case: CaseResult) -> tuple[str, ...]:
         own = f", the dtype's own {case.yardstick:.3g}" if case.yardstick is not None else ""
         lines.append(f"error {case.error:.3g}, limit {case.limit:.3g}{own}")
     if case.needed is not None and case.failed:
-        lines.append(f"smallest tolerance that would have passed: {case.needed:.3g}")
+        lines.append(f"smallest limit that would have passed: {case.needed:.3g}")
     return (*lines, *case.notes)
 
 
@@ -76,7 +77,7 @@ def _goldens(talk: Talk, cases: Sequence[CaseResult]) -> None:
     """Say what was measured against less than float64: never silently lower."""
     low: dict[str, list[str]] = defaultdict(list)
     for case in cases:
-        if case.golden and case.golden not in ("float64 on cpu", "exact on cpu"):
+        if case.golden and case.golden not in FULL_GOLDENS:
             low[case.golden].append(case.op)
     for golden, ops in low.items():
         names = ", ".join(list(dict.fromkeys(ops))[:NOTED])

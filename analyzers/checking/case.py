@@ -34,7 +34,7 @@ from day0.registry.call_guard import RefusedCall
 from day0.registry.dispatch import ActiveLock, suspended
 from day0.registry.results import WrongResult
 
-__all__ = ["Bench", "check_case", "judge_case"]
+__all__ = ["Bench", "check_case", "judge_case", "may_guard"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,7 +90,7 @@ def _checked(
             refused = judge_refusal(case, made, target)
         return _refused(case, outcome, refused)
     operator = resolve(case.signature.op)
-    made = guarded(made) if _may_guard(operator) else made
+    made = guarded(made) if may_guard(operator) else made
     bench.teller.phase("reference", bench.limits.reference(size))
     began = time.perf_counter()
     try:
@@ -288,7 +288,7 @@ def _noting(result: CaseResult, texts: tuple[str, ...], word: str) -> CaseResult
 _UNGUARDED = ("resize", "set_", "as_strided")
 
 
-def _may_guard(operator: Any) -> bool:
+def may_guard(operator: Any) -> bool:
     """Say whether memory behind the arguments changes nothing: some operators speak of the storage itself."""
     name = operator._schema.name.partition("::")[2]
     return not operator.is_view and not name.startswith(_UNGUARDED)

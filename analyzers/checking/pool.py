@@ -63,9 +63,9 @@ class Answer:
     note: str = ""
 
 
-def starter(loaded: Loaded, setting: Setting) -> Start:
+def starter(loaded: Loaded, setting: Setting, *, fork: bool | None = None) -> Start:
     """Return how workers are started: copies of this process where the device allows it, else fresh ones."""
-    if loaded.device.type in ("cpu", "sim"):
+    if loaded.device.type in ("cpu", "sim") if fork is None else fork:
         warm()
         forked = multiprocessing.get_context("fork")
         return lambda link, place: forked.Process(target=serve_forked, args=(link, loaded, place))

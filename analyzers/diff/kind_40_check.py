@@ -1,17 +1,27 @@
-"""Two numerics reports: cases that newly fail or pass, that are no longer measured, and errors that grew."""
+"""Two numerics reports: cases that newly fail, are fixed, or are skipped now, errors that grew, cases of one side only."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 from day0.analyzers.diff.change import Change, Effect, Part, ordered
-from day0.records import CaseResult, NumericsReport
+from day0.records import CaseResult, ModelCheck, NumericsReport
 
 __all__ = ["RECORD", "compare"]
 
 RECORD = NumericsReport
 
-KINDS = ("newly failing", "error grew", "status", "no longer there", "newly passing", "new case", "error shrank")
+KINDS = (
+    "newly failing",
+    "error grew",
+    "newly skipped",
+    "status",
+    "no longer there",
+    "fixed",
+    "newly passing",
+    "new case",
+    "error shrank",
+)
 
 LEVEL = {
     "pass": 0,
@@ -25,6 +35,9 @@ LEVEL = {
     "hung": 4,
 }
 """How bad a status is: a case that is skipped now says less than one that passed."""
+
+FAILING = 3
+"""From this level on a case fails the check."""
 
 GROWN = 2.0
 """Errors change a little with every order of sums; twice as much is another computation."""
@@ -40,14 +53,30 @@ def compare(old: NumericsReport, new: NumericsReport) -> Part:
     changes += [_change("no longer there", "other", one, one.status, "") for key, one in a.items() if key not in b]
     for key, one in b.items():
         if key not in a:
-            failing = LEVEL[one.status] >= 3
+            failing = _level(one) >= FAILING
             changes.append(
                 _change(
                     "newly failing" if failing else "new case", "worse" if failing else "other", one, "", one.status
                 )
             )
+    changes += _model(old.model, new.model)
     same = sum(not _case(a[key], b[key]) for key in a.keys() & b.keys())
     return Part(name="check", summary=f"{_counts(old)} → {_counts(new)}", same=same, changes=ordered(changes, KINDS))
+
+
+def _model(old: ModelCheck | None, new: ModelCheck | None) -> list[Change]:
+    """Compare the model levels: another verdict, or another first module that is wrong."""
+    before, after = ("not checked" if one is None else one.status for one in (old, new))
+    place, reason = (new.first_divergent, new.reason) if new is not None else ("", "")
+    moved = after == before == "fail" and old is not None and old.first_divergent != place
+    if before == after and not moved:
+        return []
+    failing = after == "fail" and before != "fail"
+    kind = "newly failing" if failing else "newly passing" if after == "pass" else "status"
+    effect: Effect = "worse" if failing or before == "pass" else "better" if before == "fail" and not moved else "other"
+    return [
+        Change(kind=kind, effect=effect, subject="the whole model", old=before, new=after, where=place, reason=reason)
+    ]
 
 
 def _counts(report: NumericsReport) -> str:
@@ -56,12 +85,10 @@ def _counts(report: NumericsReport) -> str:
 
 
 def _case(old: CaseResult, new: CaseResult) -> list[Change]:
-    if old.status != new.status:
-        step = LEVEL[new.status] - LEVEL[old.status]
+    if (old.status, old.failed) != (new.status, new.failed):
+        step = _level(new) - _level(old)
         effect: Effect = "worse" if step > 0 else "better" if step < 0 else "other"
-        failing = LEVEL[new.status] >= 3 > LEVEL[old.status]
-        kind = "newly failing" if failing else "newly passing" if new.status == "pass" else "status"
-        return [_change(kind, effect, new, old.status, new.status)]
+        return [_change(_kind(old, new), effect, new, old.status, new.status)]
     if old.error is None or new.error is None:
         return []
     a, b = f"{old.error:.2g}", f"{new.error:.2g}"
@@ -70,6 +97,21 @@ def _case(old: CaseResult, new: CaseResult) -> list[Change]:
     if old.error > GROWN * new.error and old.error > (old.yardstick or 0.0):
         return [_change("error shrank", "better", new, a, b, weight=old.error / (new.error or 1e-30))]
     return []
+
+
+def _kind(old: CaseResult, new: CaseResult) -> str:
+    if _level(new) >= FAILING > _level(old):
+        return "newly failing"
+    if _level(old) >= FAILING > _level(new):
+        return "fixed" if new.status != "skipped" else "newly skipped"
+    if new.status == "skipped":
+        return "newly skipped"
+    return "newly passing" if new.status == "pass" else "status"
+
+
+def _level(case: CaseResult) -> int:
+    """Return how bad a case is: a fallback in silence is a failure, a declared one is none."""
+    return max(LEVEL[case.status], FAILING if case.failed else 0)
 
 
 def _change(kind: str, effect: Effect, case: CaseResult, old: str, new: str, weight: float = 0.0) -> Change:

@@ -41,7 +41,7 @@ class CaseResult(Record):
     limit: float | None = None
     """The largest error that would have passed."""
     needed: float | None = None
-    """The smallest tolerance, in units of the operator's own, with which it would have passed."""
+    """The smallest limit with which it would have passed: of a case that failed, its own error."""
     worst_index: tuple[int, ...] | None = None
     worst_got: str = ""
     worst_expected: str = ""

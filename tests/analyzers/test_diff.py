@@ -291,8 +291,10 @@ def report(*cases: CaseResult) -> NumericsReport:
     ("old", "new", "expected"),
     [
         (report(case()), report(case("fail")), [("newly failing", "worse")]),
-        (report(case("crashed")), report(case()), [("newly passing", "better")]),
-        (report(case()), report(case("skipped")), [("status", "worse")]),
+        (report(case("crashed")), report(case()), [("fixed", "better")]),
+        (report(case("crashed")), report(case("skipped")), [("newly skipped", "better")]),
+        (report(case("skipped")), report(case()), [("newly passing", "better")]),
+        (report(case()), report(case("skipped")), [("newly skipped", "worse")]),
         (report(case()), report(case("fell_back")), [("status", "worse")]),
         (report(case()), report(case(error=5e-3)), [("error grew", "worse")]),
         (report(case(error=5e-3)), report(case()), [("error shrank", "better")]),

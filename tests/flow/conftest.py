@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -30,3 +31,11 @@ def run_day0(*arguments: object, cwd: Path, cold: bool = False) -> Done:
 @pytest.fixture
 def day0(tmp_path: Path) -> Day0:
     return lambda *arguments: run_day0(*arguments, cwd=tmp_path)
+
+
+def only_traced_calls(folder: Path) -> None:
+    """Let the check of a run folder have few cases: each traced call once, and no whole model."""
+    path = folder / "plan.json"
+    plan = json.loads(path.read_text())
+    plan["check"] |= {"regimes": ["ordinary"], "derived": False, "level": "ops"}
+    path.write_text(json.dumps(plan))

@@ -223,6 +223,9 @@ def records() -> tuple[Record, ...]:
         worst_index=(1, 2),
         worst_got="nan",
         worst_expected="1",
+        needed=2e-6,
+        notes=("it printed 1 line: x",),
+        seconds=0.25,
         reproducer="evidence/a",
     )
     stage = StageResult(

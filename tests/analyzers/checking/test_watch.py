@@ -18,8 +18,9 @@ def _watch(run: Callable[..., torch.Tensor]) -> tuple[Watch, str]:
     x = torch.randn(4, 6).to(device)
     watch = Watch(device=device)
     (one,) = watched([implementation("aten::silu", run)])
+    kernel: Callable[..., torch.Tensor] = one.run
     with watching(watch), torch.no_grad():
-        result = one.run(x)
+        result = kernel(x)
     return watch, watch.went_to_cpu([result])
 
 
@@ -96,4 +97,5 @@ def test_a_kernel_that_torch_compiles_is_compiled_under_watch_too() -> None:
 
 def test_nothing_is_watched_unasked() -> None:
     (one,) = watched([implementation("aten::silu", lambda x: torch.empty_like(x).fill_(1.0))])
-    assert one.run(torch.zeros(3)).untyped_storage().nbytes() == 12
+    kernel: Callable[..., torch.Tensor] = one.run
+    assert kernel(torch.zeros(3)).untyped_storage().nbytes() == 12

@@ -1,0 +1,56 @@
+"""Real workers, both kinds: they give what a case gives in this process, and the same as each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from day0.analyzers.cases.plan import plan_cases
+from day0.analyzers.checking.case import Bench, judge_case
+from day0.analyzers.checking.check import Kept, run_cases
+from day0.analyzers.checking.limits import Limits
+from day0.analyzers.checking.pool import Pool, starter
+from day0.analyzers.checking.setting import Loaded, Setting
+from day0.devices.profile import load_profile
+from day0.playbook import CheckPlan
+from day0.records import CaseResult, Lock, Trace
+from day0.reference_ops.signatures import describe, signature_id
+from tests.golden.make import records
+
+CPU = torch.device("cpu")
+LOCK = Lock(device="cpu", namespace="base", model="x", entries=())
+
+
+def _trace() -> Trace:
+    calls = {
+        "aten::mm": (torch.zeros(5, 7), torch.zeros(7, 3)),
+        "aten::silu": (torch.zeros(2, 8, dtype=torch.bfloat16),),
+        "aten::native_dropout": (torch.zeros(64), 0.5, True),
+    }
+    made = next(one for one in records() if isinstance(one, Trace))
+    signatures = [describe(op, args, {}) for op, args in calls.items()]
+    entries = (made.entries[0].model_copy(update={"id": signature_id(one), "signature": one}) for one in signatures)
+    return made.model_copy(update={"entries": tuple(entries)})
+
+
+@pytest.mark.parametrize("fork", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["forked", "spawned"])
+def test_workers_give_what_this_process_gives(tmp_path: Path, fork: bool) -> None:
+    plan = CheckPlan(regimes=("ordinary", "wide"), derived=False)
+    cases = list(plan_cases(_trace(), plan))
+    assert len(cases) >= 5
+    limits = Limits()
+    loaded = Loaded(device=CPU, lock=LOCK, implementations=(), cases={one.key: one for one in cases}, limits=limits)
+    # A spawned worker plans the cases for itself, from the trace.
+    setting = Setting(profile=load_profile("cpu"), lock=LOCK, trace=_trace(), plan=plan)
+    kept: list[CaseResult] = []
+    with Pool(starter(loaded, setting, fork=fork), tmp_path / "work", limits) as pool:
+        found = run_cases(pool, cases, LOCK, Kept(done={}, keep=kept.append), lambda *_: None)
+    bench = Bench(device=CPU, active=None, lock=LOCK)
+    here = tuple(judge_case(case, bench) for case in cases)
+    assert [one.model_copy(update={"seconds": None}) for one in found] == [
+        one.model_copy(update={"seconds": None}) for one in here
+    ]
+    assert len(kept) == len(cases)
+    assert {one.status for one in found} == {"pass"}
