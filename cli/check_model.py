@@ -25,7 +25,14 @@ def model_level(session: Session, trace: Trace) -> ModelCheck | None:
     reason = _why_not(session, trace)
     if reason:
         return ModelCheck(status="skipped", reason=reason, seed=plan.seed)
-    return check_model(session.spec, session.device, plan.model, seed=plan.seed, progress=session.talk.progress)
+    return check_model(
+        session.spec,
+        session.device,
+        plan.model,
+        seed=plan.seed,
+        decode=any(phase.context for phase in trace.phases),
+        progress=session.talk.progress,
+    )
 
 
 def _why_not(session: Session, trace: Trace) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from day0.records import LogitsResult, ModelCheck, ModuleResult, NumericsReport, WaysResult
@@ -88,7 +88,7 @@ def model_tests(model: ModelCheck) -> Iterator[ModelTest]:
     if model.status == "skipped":
         yield ModelTest(name="model", passed=False, skipped=True, message=clean(model.reason))
         return
-    others = [*model.ways, *model.logits]
+    others: list[WaysResult | LogitsResult] = [*model.ways, *model.logits]
     alone = model.status == "fail" and not any(one.status == "fail" for one in others)
     wrong = bool(model.first_divergent or alone or model.choices_wrong)
     yield ModelTest(name="modules", passed=not wrong, skipped=False, message=clean(model.reason) if wrong else "")
@@ -168,7 +168,9 @@ def _logits(logits: tuple[LogitsResult, ...]) -> Table:
     return _table("Logits with the history that the golden chose", kinds, rows)
 
 
-def _table(caption: str, columns: tuple[tuple[str, Kind], ...], rows: list[tuple[str | tuple[str, ...], ...]]) -> Table:
+def _table(
+    caption: str, columns: tuple[tuple[str, Kind], ...], rows: Sequence[tuple[str | tuple[str, ...], ...]]
+) -> Table:
     left = len(rows) - ROWS
     return Table(
         caption=caption,

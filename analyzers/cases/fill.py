@@ -130,7 +130,11 @@ def _poison(signature: Signature, arguments: Any) -> None:
             continue
         for view in views:
             outside.as_strided(view.shape, view.stride(), view.storage_offset()).fill_(False)
-        base.masked_fill_(outside, _poison_of(base.dtype))
+        if base.is_floating_point() and base.element_size() == 1:
+            # torch has no masked_fill for these.
+            base.copy_(torch.where(outside, float("nan"), base.float()))
+        else:
+            base.masked_fill_(outside, _poison_of(base.dtype))
 
 
 def _poison_of(dtype: torch.dtype) -> Any:

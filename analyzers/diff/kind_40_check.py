@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from day0.analyzers.diff.change import Change, Effect, Part, ordered
-from day0.records import CaseResult, NumericsReport
+from day0.records import CaseResult, ModelCheck, NumericsReport
 
 __all__ = ["RECORD", "compare"]
 
@@ -59,8 +59,24 @@ def compare(old: NumericsReport, new: NumericsReport) -> Part:
                     "newly failing" if failing else "new case", "worse" if failing else "other", one, "", one.status
                 )
             )
+    changes += _model(old.model, new.model)
     same = sum(not _case(a[key], b[key]) for key in a.keys() & b.keys())
     return Part(name="check", summary=f"{_counts(old)} → {_counts(new)}", same=same, changes=ordered(changes, KINDS))
+
+
+def _model(old: ModelCheck | None, new: ModelCheck | None) -> list[Change]:
+    """Compare the model levels: another verdict, or another first module that is wrong."""
+    before, after = ("not checked" if one is None else one.status for one in (old, new))
+    place, reason = (new.first_divergent, new.reason) if new is not None else ("", "")
+    moved = after == before == "fail" and old is not None and old.first_divergent != place
+    if before == after and not moved:
+        return []
+    failing = after == "fail" and before != "fail"
+    kind = "newly failing" if failing else "newly passing" if after == "pass" else "status"
+    effect: Effect = "worse" if failing or before == "pass" else "better" if before == "fail" and not moved else "other"
+    return [
+        Change(kind=kind, effect=effect, subject="the whole model", old=before, new=after, where=place, reason=reason)
+    ]
 
 
 def _counts(report: NumericsReport) -> str:

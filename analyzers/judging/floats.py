@@ -85,14 +85,16 @@ def floats(
     base = _yardstick(gold, finite, reference, rounded)
     sums = torch.where(finite, partial, 0.0) if partial is not None else condition * gold.abs()
     scale = _scale(gold, sums if partial is not None else among, pointwise)
-    own = _own(gold, wide, got.dtype, tolerance) + math.sqrt(max(0, terms - 1)) * _eps(_computing(got.dtype)) * sums
+    order = math.sqrt(max(0, terms - 1)) * _eps(_computing(got.dtype))
+    own = _own(gold, wide, got.dtype, tolerance)
+    beside = sums if partial is not None or pointwise else condition * scale
     units = 0.0 if pointwise and among is None else tolerance.ulps * _eps(_computing(got.dtype))
     measured = _Measured(
         gold=gold,
         error=(wide - gold).abs(),
         yard=(base - gold).abs(),
-        own=own,
-        floor=own + units * scale,
+        own=own + order * sums,
+        floor=own + order * beside + units * scale,
         loose=math.sqrt(levels) * _eps(got.dtype) * scale,
         scale=scale,
         tolerance=tolerance,
@@ -168,7 +170,7 @@ def _judge(m: _Measured, got: torch.Tensor, golden: torch.Tensor) -> Judgement:
         return replace(said, passed=False, reason=reason, needed=error if error < float("inf") else None)
     if bool((m.error <= m.yard).all()):
         return said  # as good as the yardstick everywhere, so in every line too
-    return _worst_line(m, said) or _worst_element(m, excess, said) or said
+    return _worst_line(m, said, limit) or _worst_element(m, excess, said) or said
 
 
 def _worst_element(m: _Measured, excess: torch.Tensor, said: Judgement) -> Judgement | None:
@@ -186,13 +188,13 @@ def _worst_element(m: _Measured, excess: torch.Tensor, said: Judgement) -> Judge
     )
 
 
-def _worst_line(m: _Measured, said: Judgement) -> Judgement | None:
+def _worst_line(m: _Measured, said: Judgement, whole: float) -> Judgement | None:
     """Judge the lines along every dimension by their norms; return the one that is furthest beyond its limit."""
     worst, furthest = None, 1.0
     for dim, size in enumerate(m.gold.shape):
         if size < LINE or m.gold.numel() == size:
             continue
-        error, limit, gold = _lines(m, dim)
+        error, limit, gold = _lines(m, dim, whole)
         times = error / limit.clamp(min=1e-300)
         if bool((error > limit).any()) and float(times.max()) > furthest:
             furthest = float(times.max())
@@ -201,7 +203,7 @@ def _worst_line(m: _Measured, said: Judgement) -> Judgement | None:
     return worst
 
 
-def _lines(m: _Measured, dim: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _lines(m: _Measured, dim: int, whole: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the norms of the errors along one dimension, the largest that pass, and the norms of the golden."""
     error, yard, gold, scale, floor, loose = (
         torch.linalg.vector_norm(one, dim=dim, keepdim=True)
@@ -211,7 +213,7 @@ def _lines(m: _Measured, dim: int) -> tuple[torch.Tensor, torch.Tensor, torch.Te
     times = torch.minimum(m.tolerance.ratio * torch.maximum(yard, _usual(yard, scale) * scale), ceiling)
     units = floor + torch.minimum(loose, ceiling)
     if not m.has_yard:
-        return error, torch.maximum(units, m.tolerance.ceiling * torch.maximum(gold, scale)), gold
+        return error, units + whole * scale, gold
     return error, torch.maximum(torch.maximum(yard, units), times), gold
 
 

@@ -12,12 +12,15 @@ __all__ = ["non_finite"]
 _KINDS = (("NaN", torch.isnan), ("+inf", torch.isposinf), ("-inf", torch.isneginf))
 
 
-def non_finite(got: torch.Tensor, expected: torch.Tensor, *, golden: torch.Tensor | None = None) -> Judgement:
+def non_finite(
+    got: torch.Tensor, expected: torch.Tensor, *, golden: torch.Tensor | None = None, any_kind: bool = False
+) -> Judgement:
     """NaN, +infinity and -infinity stand at the same places.
 
     `expected` is the same-dtype result, `golden` the one in float64. Where the two disagree, because the dtype overflows
     on the way, either will do; a golden beyond the dtype's largest number becomes what a cast to the dtype makes of it,
-    and within one rounding of that number infinity and the number itself are both right.
+    and within one rounding of that number infinity and the number itself are both right. With `any_kind` NaN and the
+    infinities may stand for each other: a sum of infinite inputs is one or the other by the order of its terms.
     """
     dtype, got, expected = got.dtype, readable(got), readable(expected)
     rounded = readable(golden.to(dtype)) if golden is not None else expected
@@ -26,8 +29,16 @@ def non_finite(got: torch.Tensor, expected: torch.Tensor, *, golden: torch.Tenso
     wrong = (_kinds(got) != _kinds(expected)) & (_kinds(got) != _kinds(rounded))
     if golden is not None and not golden.is_complex():
         wrong &= ~_at_the_edge(got, golden, dtype)
+    notes = _notes(expected, rounded)
+    if any_kind:
+        swapped = wrong & (_kinds(got) > 0) & (_kinds(expected) > 0)
+        wrong &= ~swapped
+        said = (
+            "elements are NaN in the place of infinity or the other way round, as inputs are infinite: either is right"
+        )
+        notes += (f"{int(swapped.sum())} {said}",) if bool(swapped.any()) else ()
     if not bool(wrong.any()):
-        return Judgement(passed=True, rule="non_finite", notes=_notes(got, expected, rounded))
+        return Judgement(passed=True, rule="non_finite", notes=notes)
     index = first_true(wrong)
     names = [name for name, test in _KINDS if bool((wrong & (test(got) | test(expected))).any())]
     return Judgement(
@@ -55,7 +66,7 @@ def _at_the_edge(got: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype) ->
     return near & ~torch.isnan(got) & (torch.signbit(got) == torch.signbit(golden))
 
 
-def _notes(got: torch.Tensor, expected: torch.Tensor, rounded: torch.Tensor) -> tuple[str, ...]:
+def _notes(expected: torch.Tensor, rounded: torch.Tensor) -> tuple[str, ...]:
     other = int((_kinds(expected) != _kinds(rounded)).sum())
     if not other:
         return ()

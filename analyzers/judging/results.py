@@ -22,6 +22,7 @@ def side_effects(operator: Any, inputs: CaseInputs, storages: list[StoragePair])
     for pair in storages:
         after = pair.moved.cpu()
         changed = differs(after, pair.original)
+        changed = changed.any(-1) if after.is_complex() else changed  # pairs of numbers are compared, elements counted
         for tensor in written:
             if tensor.untyped_storage()._cdata == pair.original.untyped_storage()._cdata:
                 changed.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).fill_(False)

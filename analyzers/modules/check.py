@@ -18,6 +18,7 @@ from day0.models.spec import ModelSpec
 from day0.models.workload import token_ids
 from day0.playbook import ModelLevelPlan
 from day0.records.modules import LogitsResult, ModelCheck, WaysResult
+from day0.registry.call_guard import RefusedCall
 from day0.registry.results import WrongResult
 
 __all__ = ["Progress", "check_model", "too_large"]
@@ -34,13 +35,15 @@ def check_model(
     plan: ModelLevelPlan,
     *,
     seed: int = 0,
+    decode: bool = True,
     progress: Progress = lambda *_: None,
 ) -> ModelCheck:
     """Compare the model on a device with itself in float64 and in its own dtype on the CPU.
 
-    Whatever lock is active in this context serves the device; the golden and the yardstick run without it. A model that
-    is too large for the plan is skipped, with the reason; one that cannot be built or run on the CPU is skipped too, and
-    one that cannot on the device fails.
+    Whatever lock is active in this context serves the device; the golden and the yardstick run without it. Without
+    `decode` only whole prompts are run: a lock made for a trace without such a phase has nothing for its calls.
+    A model that is too large for the plan is skipped, with the reason; so is one that cannot be built or run on the CPU,
+    and one that makes calls which neither the device nor the lock has. One that stops on the device otherwise fails.
     """
     size = too_large(spec, plan)
     if size:
@@ -51,7 +54,10 @@ def check_model(
     except MODEL_ERRORS as error:
         return ModelCheck(status="skipped", reason=f"it cannot be built: {_first_line(error)}", seed=seed)
     try:
-        return _checked(spec, models, plan, seed, progress)
+        return _checked(spec, models, plan, seed, decode, progress)
+    except (NotImplementedError, RefusedCall) as error:
+        reason = f"it makes a call that neither the device nor the lock has: {_first_line(error)}"
+        return ModelCheck(status="skipped", reason=reason, seed=seed)
     except MODEL_ERRORS as error:
         return ModelCheck(status="fail", reason=f"the pass stopped: {_first_line(error)}", seed=seed)
 
@@ -70,19 +76,23 @@ def too_large(spec: ModelSpec, plan: ModelLevelPlan) -> str:
     )
 
 
-def _checked(spec: ModelSpec, models: Models, plan: ModelLevelPlan, seed: int, progress: Progress) -> ModelCheck:
-    why_not = plain_tokens(spec, models.same)
+def _checked(
+    spec: ModelSpec, models: Models, plan: ModelLevelPlan, seed: int, decode: bool, progress: Progress
+) -> ModelCheck:
     if spec.phases:
         return _verdict(compare_modules(models, own_calls(spec.phases), spec.dtype, progress), _Said(), seed, 0)
+    why_not = plain_tokens(spec, models.same) or ("" if decode else "the trace has no phase with tokens in a cache")
     tokens, note = prompt_length(spec, plan.new_tokens + 1)
     ids_BS = token_ids(spec, 1, tokens + 1, seed=seed)
-    calls = token_calls(ids_BS) if not why_not else batched(ids_BS)
+    calls = batched(ids_BS[:, :tokens]) if why_not else token_calls(ids_BS)
     compared = compare_modules(models, calls, spec.dtype, progress)
     said = _Said(notes=[note] if note else [])
     if spec.image_inputs is not None:
         said.notes.append("its vision branch was not run")
     if why_not:
-        said.notes.append(f"phases and decoding were left out: {why_not}")
+        said.notes.append(f"decoding was left out: {why_not}")
+        other_BS = token_ids(spec, 1, tokens, seed=seed + 1)
+        _in_batches(models, torch.cat((ids_BS[:, :tokens], other_BS)), None, said, progress)
     else:
         _decode(models, ids_BS[:, :tokens], plan, seed, said, progress)
     return _verdict(compared, said, seed, tokens)
@@ -109,12 +119,16 @@ def _decode(
     calls = token_calls(ids_BS, plan.new_tokens - 1)
     decoded = followed(models, calls, history.logits_BSV, history.choices)
     said.logits += [judge_logits(history, row, decoded) for row in (GREEDY, SAMPLED)]
+    one_by_one = _way("one token after the other", decoded) if plan.new_tokens > 1 else None
+    _in_batches(models, ids_BS, one_by_one, said, progress)
+
+
+def _in_batches(models: Models, ids_BS: torch.Tensor, one_by_one: Way | None, said: _Said, progress: Progress) -> None:
+    """Run two rows of tokens [2, S] at once, one of them alone, and padded; hold them against each other."""
     progress("prefill against decode", 1, 3)
     together = all_three(models, batched(ids_BS))
-    at_once = _way("all tokens at once", together)
-    if plan.new_tokens > 1:
-        one_by_one = _way("one token after the other", decoded)
-        said.ways.append(compare_ways("prefill against decode", at_once, one_by_one))
+    if one_by_one is not None:
+        said.ways.append(compare_ways("prefill against decode", _way("all tokens at once", together), one_by_one))
     progress("a row alone and in a batch", 2, 3)
     alone = _way("alone", all_three(models, batched(ids_BS[:1])))
     in_batch = _way("in a batch", together, rows=1)

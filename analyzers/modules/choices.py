@@ -95,12 +95,12 @@ class Choices(TorchDispatchMode):
         """Begin to listen."""
         for path, module in self._root.named_modules():
             self._handles += self._paths(path, module)
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]  # as above
         return self
 
     def __exit__(self, *error: object) -> None:
         """Listen no more."""
-        super().__exit__(*error)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]  # as above
         for handle in self._handles:
             handle.remove()
 

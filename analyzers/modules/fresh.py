@@ -50,6 +50,8 @@ def fresh(models: Models, call: ModuleCall, dtypes: list[torch.dtype], default: 
     try:
         with on_device(modules[2], golden.made, same.made) as heard:
             got = _results(modules[2], rebuilt(rounded, lambda one: one.to(models.where, copy=True)), models.where)
+    except NotImplementedError as error:
+        return Skipped(f"neither the device nor the lock has what it calls: {_first_line(error)}")
     except RUN_ERRORS as error:
         return Measure(status="fail", rule="raised", reason=_first_line(error))
     return _wrong_choice(heard) or measure(got, base, right, lost=heard.lost)

@@ -23,7 +23,7 @@ from day0.devices.sim.device import counters
 from day0.devices.sim.planting import Planting
 from day0.records import CaseResult, Signature
 from day0.reference_ops.load import load_operators
-from day0.reference_ops.signatures import resolve, signature_id
+from day0.reference_ops.signatures import resolve, shapes_text, signature_id
 from day0.registry.dispatch import suspended
 
 __all__ = ["Judged", "judge_case", "objections_of", "touched_by"]
@@ -41,16 +41,37 @@ class Judged:
     """Whether the planted fault stood in any call below it."""
     objections: tuple[str, ...] | None
     """Usual rules that object; None where they were not asked, or have nothing to compare."""
+    broken: str = ""
+    """What the check itself raised, which it never should."""
 
 
 def judge_case(case: Case, bench: Bench, fault: str = "", *, rules: tuple[str, ...] = ()) -> Judged:
     """Check one case; then, with the fault planted anew, hand what comes out to some of the usual rules."""
     with _planted(fault) as plantings:
-        result = check_case(case, bench.device, bench.active, bench.lock, max_bytes=MOST_BYTES)
+        try:
+            result, broken = check_case(case, bench.device, bench.active, bench.lock, max_bytes=MOST_BYTES), ""
+        except RUN_ERRORS as error:
+            broken = f"the check itself raised {type(error).__name__}: {error}"[:300]
+            result = _nothing(case, broken)
     reached = any(one.reached for one in plantings)
     asked = rules and (reached or not fault) and result.status != "skipped"
     objections = objections_of(case, bench, fault, rules) if asked else None
-    return Judged(case=case, result=result, reached=reached, objections=objections)
+    return Judged(case=case, result=result, reached=reached, objections=objections, broken=broken)
+
+
+def _nothing(case: Case, reason: str) -> CaseResult:
+    return CaseResult(
+        case=case.key,
+        signature=case.signature_id,
+        op=case.signature.op,
+        shapes=shapes_text(case.signature),
+        implementation="",
+        regime=case.regime,
+        seed=case.seed,
+        status="skipped",
+        rule="none",
+        reason=reason,
+    )
 
 
 def objections_of(case: Case, bench: Bench, fault: str, rules: tuple[str, ...]) -> tuple[str, ...] | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from day0.analyzers.selftest.bench import lock_for
 from day0.analyzers.selftest.choosing import calls_for, parts
+from day0.analyzers.selftest.models import ON_MODELS, TOY_MISTAKES
 from day0.analyzers.selftest.pool import Pool, Task, open_pool
 from day0.analyzers.selftest.selection import refuse_device, select_faults
 from day0.analyzers.selftest.subjects import collect_subjects
@@ -28,6 +29,8 @@ Progress = Callable[[str, int, int], None]
 
 PART = 40
 """Calls that one task looks at."""
+MODEL_SEEDS = 3
+"""Prompts with which the toy is checked without a fault."""
 EACH_FAULT = 16
 """Calls on which one fault is tried."""
 
@@ -76,6 +79,8 @@ class _Work:
         needed = list(self.signatures) if whole else sorted({id_ for found in calls.values() for id_ in found})
         scores, right = self._planted(faults, calls)
         right += [one for _, one in self._run("without a fault", [_part("clean", ids) for ids in parts(needed, PART)])]
+        scores, more = self._models(scores, whole=whole)
+        right += more
         right += self._kernels(None if whole else {op for one in faults for op in one.operators})
         return SelftestReport(
             device=profile.name,
@@ -120,6 +125,20 @@ class _Work:
             else:
                 right.append(one)
         return scores, right
+
+    def _models(self, scores: list[FaultScore], *, whole: bool) -> tuple[list[FaultScore], list[RightScore]]:
+        """Try the level of models where it is measured: some families of faults, the toy's own mistakes, the toy itself."""
+        names = [one.name for one in scores if one.family in ON_MODELS]
+        tasks = [Task(name=name, method="model", arguments=(name,)) for name in names]
+        if whole:
+            tasks += [Task(name=f"toy: {name}", method="mistake", arguments=(name,)) for name in TOY_MISTAKES]
+            tasks += [Task(name="the toy", method="right_model", arguments=(seed,)) for seed in range(MODEL_SEEDS)]
+        found: dict[tuple[str, tuple[Any, ...]], Any] = {
+            (task.name, task.arguments): one for task, one in self._run("models", tasks)
+        }
+        joined = [one.model_copy(update={"model": found.get((one.name, (one.name,)), one.model)}) for one in scores]
+        joined += [one for one in found.values() if isinstance(one, FaultScore)]
+        return joined, [one for one in found.values() if isinstance(one, RightScore)]
 
     def _kernels(self, operators: set[str] | None) -> list[RightScore]:
         kernels = [one for one in collect(()) if one.kind in ("kernel", "decomposition")]

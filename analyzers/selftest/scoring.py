@@ -102,9 +102,9 @@ def _why_missed(judged: Sequence[Judged], reached: Sequence[Judged], hits: Seque
     return f"the faulty kernel ran in {len(reached)} cases, and none of them was judged wrong"
 
 
-def alarm_of(result: CaseResult) -> Alarm | None:
-    """Return what was said against something right, or None."""
-    if result.status in RIGHT:
+def alarm_of(result: CaseResult, *, broken: str = "") -> Alarm | None:
+    """Return what was said against something right, or that the check itself broke; None where all is well."""
+    if result.status in RIGHT and not broken:
         return None
     return Alarm(
         op=result.op,

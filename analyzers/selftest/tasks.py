@@ -12,12 +12,13 @@ from day0.analyzers.cases.ways.run import device_count
 from day0.analyzers.selftest.bench import Bench, lock_with, open_bench
 from day0.analyzers.selftest.choosing import cases_of, even, plain_cases, spread_cases
 from day0.analyzers.selftest.judged import Judged, judge_case, objections_of, touched_by
+from day0.analyzers.selftest.models import clean_model, planted_in_model, toy_mistake
 from day0.analyzers.selftest.scoring import NOT_MEASURED, alarm_of, found_of, held_out, is_suspect, strongest
 from day0.analyzers.selftest.usual.load import load_usual
 from day0.devices.faults.load import load_faults
 from day0.devices.profile import DeviceProfile
 from day0.implementation import Implementation
-from day0.records import Alarm, FaultScore, Lock, RightScore, Signature
+from day0.records import Alarm, FaultScore, Found, Lock, RightScore, Signature
 from day0.reference_ops.signatures import signature_id
 from day0.registry.dispatch import activate
 from day0.registry.resolve import judge
@@ -80,6 +81,7 @@ class Workshop:
         fault = load_faults()[name]
         judged, against = self._tried(name, spread_cases(self.cases(ids), CASES))
         found, confirmed = self._confirmed(judged)
+        clean = [*confirmed, *(one for one in judged if one.broken)]
         score = FaultScore(
             name=name,
             family=fault.family,
@@ -91,7 +93,7 @@ class Workshop:
             model=NOT_MEASURED,
             usual=against,
         )
-        return score, _right("clean device", confirmed)
+        return score, _right("clean device", clean)
 
     def _tried(self, name: str, cases: Sequence[Case]) -> tuple[list[Judged], dict[str, bool]]:
         """Check cases with a fault, and ask the usual rules on the same ones, each until it has objected."""
@@ -143,6 +145,29 @@ class Workshop:
         subject = f"kernel {one.identity.operator} {one.identity.namespace}:{one.identity.id}"
         return _right(subject, judged)
 
+    def model(self, name: str) -> Found:
+        """Try one planted fault on the toy as a whole."""
+        return planted_in_model(name, self.bench.device)
+
+    def mistake(self, name: str) -> FaultScore:
+        """Try one mistake in the toy's own code."""
+        title = f"toy: {name}"
+        return FaultScore(
+            name=title,
+            family="toy",
+            source="models/toy/faults.py",
+            does=name,
+            operators=(),
+            held_out=held_out(title),
+            operator=NOT_MEASURED,
+            model=toy_mistake(name, self.bench.device),
+            usual={},
+        )
+
+    def right_model(self, seed: int) -> RightScore:
+        """Check the toy as it is."""
+        return clean_model(self.bench.device, seed)
+
     def _rules(self) -> tuple[str, ...]:
         return tuple(load_usual()) if self.usual else ()
 
@@ -152,8 +177,8 @@ def _is_for(one: Implementation, call: Signature, profile: DeviceProfile) -> boo
 
 
 def _right(subject: str, judged: Sequence[Judged]) -> RightScore:
-    done = [one for one in judged if one.result.status != "skipped"]
-    alarms: list[Alarm] = [alarm for one in done if (alarm := alarm_of(one.result))]
+    done = [one for one in judged if one.result.status != "skipped" or one.broken]
+    alarms: list[Alarm] = [alarm for one in done if (alarm := alarm_of(one.result, broken=one.broken))]
     compared = [one.objections for one in done if one.objections is not None]
     return RightScore(
         subject=subject,

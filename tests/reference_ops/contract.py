@@ -21,8 +21,10 @@ from day0.reference_ops.signatures import tensors_in
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 HALF = (torch.bfloat16, torch.float16)
+ROUNDED = ("floats", "routes", "quantised")
+"""Comparisons of results that rounding moves."""
 
-CONDITION = {"day0::rope_2d": 16.0}
+CONDITION = {"day0::rope_2d": 20.0}
 """How much more than a plain sum an operator may lose: angles of 511 radians leave float32 3e-5 of a turn."""
 
 ROUNDS_INSIDE = frozenset({"day0::rms_norm_quantise"})
@@ -153,7 +155,7 @@ def check_precision(operator: Operator, sample: Sample, dtype: torch.dtype) -> b
         assert mine.shape == gold.shape, where
         if operator.comparison.startswith("index") and place == operator.index_output:
             _check_choice(operator, made, mine, gold, where)
-        elif operator.comparison != "floats" or not mine.is_floating_point():
+        elif operator.comparison not in ROUNDED or not mine.is_floating_point():
             verdict = exact(mine, gold.to(mine.dtype))
             assert verdict.passed, f"{where}: {verdict}"
         else:
@@ -315,7 +317,7 @@ def check_guards(operator: Operator, sample: Sample) -> None:
         assert mine.is_contiguous() or not operator.schema or "!" in operator.schema, (
             f"{where}: strides {mine.stride()} are not those of meta"
         )
-        if operator.comparison == "floats" and mine.is_floating_point():
+        if operator.comparison in ROUNDED and mine.is_floating_point():
             terms = max((max(one.shape, default=1) for one in tensors_in((sample.args, sample.kwargs))), default=1)
             _check_floats(operator, mine, theirs, max(1, terms), where)
         else:

@@ -4,16 +4,56 @@ from __future__ import annotations
 
 import torch
 
-from day0.analyzers.cases.kinds import has_floats, is_aten, says_values
+from day0.analyzers.cases.kinds import has_floats, is_aten, says_values, ties_matter
 from day0.analyzers.cases.regimes._regime import Regime, nothing
-from day0.analyzers.judging.kinds import short_name
+from day0.analyzers.judging.kinds import is_move, short_name
 from day0.records import Signature
 from day0.reference_ops._spec import Operator
 
 __all__ = ["REGIME"]
 
-_UNSAID = frozenset(["histc", "bincount", "_to_copy", "erfinv", "searchsorted"])
-"""What they make of NaN is not said, or is an error on some devices and not on others."""
+_PLAIN = frozenset(
+    [
+        "add",
+        "sub",
+        "rsub",
+        "mul",
+        "div",
+        "neg",
+        "abs",
+        "exp",
+        "log",
+        "sqrt",
+        "rsqrt",
+        "sigmoid",
+        "tanh",
+        "reciprocal",
+        "square",
+        "mm",
+        "bmm",
+        "addmm",
+        "baddbmm",
+        "mv",
+        "dot",
+        "sum",
+        "mean",
+        "cumsum",
+        "prod",
+        "logsumexp",
+        "_softmax",
+        "_log_softmax",
+        "_safe_softmax",
+        "softmax",
+        "where",
+        "isnan",
+        "isinf",
+        "isfinite",
+    ]
+)
+"""Operators whose formula says what becomes of infinity. Others are composed, and `inf - inf` comes and goes with how."""
+
+_OPEN = frozenset({"_to_copy", "searchsorted"})
+"""Moves and comparisons of which it is not said: a float that is no whole number, a row that is not sorted."""
 
 
 def _values(base: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -28,12 +68,9 @@ def _values(base: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _applies(signature: Signature, contract: Operator | None) -> bool:
-    return (
-        is_aten(signature)
-        and has_floats(signature)
-        and says_values(signature)
-        and short_name(signature.op) not in _UNSAID
-    )
+    name = short_name(signature.op)
+    said = name in _PLAIN or is_move(signature.op) or ties_matter(signature)
+    return is_aten(signature) and has_floats(signature) and says_values(signature) and said and name not in _OPEN
 
 
 REGIME = Regime(

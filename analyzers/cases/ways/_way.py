@@ -26,6 +26,8 @@ class More:
     """Set where they had to give the same bits and did not."""
     second: tuple[torch.Tensor, ...] | None = None
     """Results of another way to the same values, on the CPU: judged by the same rule as the first."""
+    inputs: CaseInputs | None = None
+    """The values that the second results are for, on the CPU, where they are not those of the first call."""
 
 
 def no_more(operator: Any, inputs: CaseInputs, device: torch.device, first: tuple[torch.Tensor, ...]) -> More:

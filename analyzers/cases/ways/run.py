@@ -8,7 +8,7 @@ from day0.analyzers.cases.case import Case, CaseInputs, Unfillable
 from day0.analyzers.cases.ways._way import load_ways
 from day0.analyzers.judging.compare import compare_results
 from day0.analyzers.judging.judgement import Judgement
-from day0.analyzers.judging.reference import Reference
+from day0.analyzers.judging.reference import Reference, references
 from day0.records import Lock
 from day0.reference_ops._spec import Operator
 from day0.reference_ops.signatures import resolve
@@ -49,6 +49,8 @@ def judge_way(
     if more.differs is not None or more.second is None:
         return more.differs
     with suspended():
+        if more.inputs is not None:
+            inputs, reference = more.inputs, references(case.signature, more.inputs, contract)
         return compare_results(case.signature, inputs, more.second, reference, contract, torch.device("cpu"))
 
 

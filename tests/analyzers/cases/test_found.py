@@ -46,12 +46,32 @@ def _names(results: list[CaseResult]) -> set[str]:
 
 
 X = torch.zeros(6, 4)
+TABLE, LENGTHS = torch.zeros(2, 2, dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
 
 FOUND: dict[str, tuple[str, Signature, str]] = {
     "offsets": ("offset_ignored", describe("aten::sigmoid", (X,), {}), "offset"),
     "memory order": ("matmul_strides_ignored", describe("aten::mm", (X, torch.zeros(4, 5)), {}), "transposed"),
     "writes into a view": ("clamp_not_written_back", describe("aten::clamp", (X, 0.0), {}), "inplace.strided"),
     "repeated calls": ("selection_order_varies", describe("day0::topk_tokens", (torch.zeros(1, 3, 9), 4), {}), "way."),
+    "rewritten memory": (
+        "stale_pages",
+        describe(
+            "day0::paged_kv_gather",
+            (torch.zeros(4, 3, 8), TABLE, LENGTHS, 5, 8, 6, torch.float32),
+            {},
+        ),
+        "way.rewritten",
+    ),
+    "masks": ("mask_inverted", describe("aten::where.self", (X > 0, X, X.clone()), {}), "broadcast.value"),
+    "rows that are not read": (
+        "unselected_nan_leaks",
+        describe(
+            "day0::sparse_mla_prefill",
+            (torch.zeros(1, 2, 2, 8), torch.zeros(1, 24, 8), torch.zeros(1, 2, 4, dtype=torch.int32), 6, 0.5),
+            {},
+        ),
+        "unread",
+    ),
     "long rows": ("sort_blocks_not_merged", describe("aten::sort", (X,), {}), "sizes.4to65"),
     "indices out of range": (
         "index_select_clamped",
@@ -72,6 +92,13 @@ FOUND: dict[str, tuple[str, Signature, str]] = {
 }
 
 
+MORE: dict[str, Signature] = {
+    "complex numbers": describe("aten::mul.Tensor", (X.to(torch.complex64), X.to(torch.complex64)), {}),
+    "rows that do not vary": describe("aten::native_layer_norm", (X, [4], X[0].clone(), X[1].clone(), 1e-5), {}),
+}
+"""Right kernels that kinds of cases were wrong about before."""
+
+
 @pytest.mark.parametrize("name", FOUND)
 def test_a_kind_of_case_finds_what_it_is_for(name: str, device: torch.device) -> None:
     fault, signature, kind = FOUND[name]
@@ -81,9 +108,10 @@ def test_a_kind_of_case_finds_what_it_is_for(name: str, device: torch.device) ->
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("name", [*FOUND, *MORE])
 def test_a_right_kernel_passes_every_kind_of_case(name: str, seed: int, device: torch.device) -> None:
-    failed = _failed(FOUND[name][1], device, plan=CheckPlan(seed=seed))
+    signature = MORE[name] if name in MORE else FOUND[name][1]
+    failed = _failed(signature, device, plan=CheckPlan(seed=seed))
     assert not failed, [(one.case, one.reason) for one in failed]
 
 

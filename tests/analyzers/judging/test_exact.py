@@ -100,3 +100,13 @@ def test_a_device_that_overflows_alone_fails() -> None:
     golden = torch.tensor([300.0, 2.0], dtype=torch.float64)
     right = golden.to(torch.float16)
     assert not non_finite(torch.tensor([INF, 2.0]).to(torch.float16), right, golden=golden).passed
+
+
+def test_the_order_of_infinite_terms_decides_between_nan_and_infinity() -> None:
+    expected, got = torch.tensor([NAN, 1.0, INF]), torch.tensor([-INF, 1.0, NAN])
+    assert not non_finite(got, expected).passed
+    found = non_finite(got, expected, any_kind=True)
+    assert found.passed
+    assert found.notes[0].startswith("2 elements are NaN in the place of infinity")
+    for wrong in (torch.tensor([0.0, 1.0, INF]), torch.tensor([NAN, INF, INF])):
+        assert not non_finite(wrong, expected, any_kind=True).passed

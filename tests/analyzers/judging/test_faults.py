@@ -105,5 +105,13 @@ def test_the_smallest_call_of_each_fault(name: str) -> None:
         assert all(one.passed for one in clean), clean
 
 
+def test_a_softmax_without_a_guard_for_closed_rows() -> None:
+    inputs = CaseInputs(args=(torch.tensor([[1.0, 2.0], [float("-inf")] * 2]), -1), kwargs={})
+    assert judge("aten::_safe_softmax", inputs).passed
+    with planted("masked_rows_nan"):
+        found = judge("aten::_safe_softmax", inputs)
+    assert (found.passed, found.rule) == (False, "non_finite")
+
+
 def test_the_exceptions_are_faults_of_today() -> None:
     assert set(ANOTHER_WAY) <= set(load_faults())

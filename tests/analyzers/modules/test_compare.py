@@ -149,10 +149,12 @@ def test_an_overflow_of_the_dtype_itself_is_said_and_no_fault_of_the_device() ->
     """vllm-ascend 5144: half precision cannot hold it; the CPU in the same dtype makes infinity too."""
     device, same, golden = (made(dtype) for dtype in (torch.float16, torch.float16, torch.float64))
     for model in (device, same, golden):
-        model.layers[1].experts.weight.mul_(3e5 if model is golden else 1.0)
+        model.get_parameter("layers.1.experts.weight").mul_(3e5 if model is golden else 1.0)
     for model in (device, same):
-        model.layers[1].experts.weight.copy_(golden.layers[1].experts.weight.clamp(-6e4, 6e4))
-    golden.layers[1].experts.weight.copy_(same.layers[1].experts.weight)
+        model.get_parameter("layers.1.experts.weight").copy_(
+            golden.get_parameter("layers.1.experts.weight").clamp(-6e4, 6e4)
+        )
+    golden.get_parameter("layers.1.experts.weight").copy_(same.get_parameter("layers.1.experts.weight"))
     found = compare_modules(Models(golden=golden, same=same, device=device, where=CPU), given(), torch.float16)
     assert found.non_finite is not None
     assert found.non_finite.also_on_cpu and found.non_finite.module == "layers.1.experts"
@@ -162,22 +164,26 @@ def test_an_overflow_of_the_dtype_itself_is_said_and_no_fault_of_the_device() ->
 def test_a_router_that_chooses_otherwise_is_named_and_a_near_tie_is_not() -> None:
     def tie(model: Model) -> None:
         # The weights of all experts but one are a hair apart from it: rounding decides.
-        gate = model.layers[0].gate.weight
+        gate = model.get_parameter("layers.0.gate.weight")
         gate.copy_(gate[:1].expand_as(gate) * (1.0 + 1e-3 * torch.arange(EXPERTS)[:, None]))
 
     def other_tie(model: Model) -> None:
         tie(model)
-        model.layers[0].gate.weight.mul_(1.0 - 1e-3 * torch.arange(EXPERTS)[:, None].to(torch.bfloat16))
+        model.get_parameter("layers.0.gate.weight").mul_(1.0 - 1e-3 * torch.arange(EXPERTS)[:, None].to(torch.bfloat16))
 
     device, same, golden = (made(dtype) for dtype in (torch.bfloat16, torch.bfloat16, torch.float64))
     tie(golden)
     for model in (device, same):
-        model.layers[0].gate.weight.copy_(golden.layers[0].gate.weight)
+        model.get_parameter("layers.0.gate.weight").copy_(golden.get_parameter("layers.0.gate.weight"))
     other_tie(device)
     found = compare_modules(Models(golden=golden, same=same, device=device, where=CPU), given(), torch.bfloat16)
     assert found.moved > 0
     assert (found.wrong, found.first_divergent) == (0, "")
-    wrong = compared(lambda model: model.layers[0].gate.weight.copy_(model.layers[0].gate.weight.flip(0)))
+    wrong = compared(
+        lambda model: model.get_parameter("layers.0.gate.weight").copy_(
+            model.get_parameter("layers.0.gate.weight").flip(0)
+        )
+    )
     assert wrong.first_divergent == "layers.0.gate (Router) in call"
     assert wrong.wrong > 0
 
@@ -188,7 +194,7 @@ def test_choices_by_another_operator_cannot_be_followed_and_blame_nobody_after_t
             values, chosen = (x @ gate.weight.t()).sort(dim=-1, descending=True)
             return torch.softmax(values[..., :2], dim=-1), chosen[..., :2]
 
-        gate = model.layers[1].gate
+        gate: Any = model.get_submodule("layers.1.gate")
         gate.forward = forward
 
     found = compared(by_sorting)
