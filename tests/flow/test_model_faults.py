@@ -16,6 +16,7 @@ from day0.cli.talk import Talk
 from day0.devices.faults.load import planted
 from day0.playbook import ModelLevelPlan
 from day0.records import Lock, ModelCheck
+from day0.reference_ops.torch_ops import register_operators
 from day0.registry.dispatch import activate
 from tests.flow.conftest import run_day0
 
@@ -48,6 +49,7 @@ def _one_thread() -> Iterator[None]:
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Locks of the toy for the device that lacks nothing, and for the one that lacks much."""
     cwd = tmp_path_factory.mktemp("faults")
+    register_operators()
     for device in ("null", "sim"):
         for command in ("trace toy", f"inventory --device {device}", "register"):
             done = run_day0(*command.split(), "--run", device, cwd=cwd)

@@ -38,7 +38,7 @@ def test_a_right_device_passes_and_a_planted_fault_is_named_in_every_report(fold
     assert right["notes"] == ["decoding was left out: the trace has no phase with tokens in a cache"]
     assert {one["fresh"]["status"] for one in right["modules"]} == {"pass", "skipped"}
     assert [one["name"] for one in right["ways"]] == ["a row alone and in a batch"]
-    done = run_day0("check", "--run", "r", "--plant", "gate_bound_is_a_clamp", cwd=folder)
+    done = run_day0("check", "--run", "r", "--level", "model", "--plant", "gate_bound_is_a_clamp", cwd=folder)
     assert done.returncode == 1
     assert "first divergent module: layers.0.self_attn (KdaAttention) in prefill" in done.stdout
     assert run_day0("report", "--run", "r", cwd=folder).returncode == 0
@@ -54,6 +54,8 @@ def test_operators_alone_and_words_that_are_no_level(folder: Path) -> None:
     done = run_day0("check", "--run", "r", "--level", "ops", cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     assert model(folder) is None
+    plan = json.loads((folder / "r" / "plan.json").read_text())
+    assert plan["check"]["level"] == "all", "what was asked for once is not kept"
     done = run_day0("check", "--run", "r", "--level", "modules", cwd=folder)
     assert done.returncode == 2
     assert "error: --level: 'modules' is not known" in done.stderr
