@@ -1,6 +1,7 @@
 """What the guards, the workers and the judging cost: `day0 check` next to a bare loop over the same cases.
 
-The bare loop makes the inputs and computes what any check has to: the golden in float64, the result in the same dtype,
+Taken are the cases that make one call: those that repeat or split it would measure their calls. The bare loop makes the
+inputs and computes what any check has to: the golden in float64, the result in the same dtype,
 and the candidate on the device. No worker, no guard, no rule, no journal. Both sides have one process and one thread, and
 take turns; the least of the rounds counts: other programs only add. `check_overhead` is check over bare loop, and its mark
 is 1.5. Then the whole check of the toy as a user runs it, with one worker for each core, whose mark is 30 s on two cores.
@@ -23,6 +24,7 @@ from day0.analyzers.cases.case import Case, Unfillable
 from day0.analyzers.cases.copies import copy_to
 from day0.analyzers.cases.fill import make_inputs
 from day0.analyzers.cases.plan import plan_cases
+from day0.analyzers.cases.ways._way import load_ways, no_more
 from day0.analyzers.checking.check import Kept, run_cases
 from day0.analyzers.checking.limits import Limits
 from day0.analyzers.checking.pool import Pool, starter
@@ -54,7 +56,7 @@ def main() -> None:
             _day0(*command.split(), "--run", str(run))
         _compare(run, asked.rounds, asked.every)
         began = time.perf_counter()
-        _day0("check", "--level", "ops", "--run", str(run))
+        _day0("check", "--level", "ops", "--run", str(run), may_fail=True)
         seconds = time.perf_counter() - began
     print(
         f"the whole check of the toy's operators took {seconds:.1f} s, the start of the program included; mark {MARK_S:.0f}"
@@ -62,9 +64,9 @@ def main() -> None:
     print(f"figure: toy_check_seconds {seconds:.1f}")
 
 
-def _day0(*arguments: str) -> None:
+def _day0(*arguments: str, may_fail: bool = False) -> None:
     command = [sys.executable, "-m", "day0", *arguments]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - our own program
+    subprocess.run(command, check=not may_fail, stdout=subprocess.DEVNULL)  # noqa: S603 - our own program
 
 
 def _compare(run: Path, rounds: int, every: int) -> None:
@@ -74,7 +76,8 @@ def _compare(run: Path, rounds: int, every: int) -> None:
         raise SystemExit(f"{run} has no plan")
     session = Session(plan=plan, folder=folder, talk=Talk())
     trace, lock = folder.need(Trace).record, folder.need(Lock).record
-    cases = [case for case in plan_cases(trace, plan.check) if not getattr(case, "refusal", "")][::every]
+    planned = plan_cases(trace, plan.check)
+    cases = [case for case in planned if not case.refusal and load_ways()[case.way].again is no_more][::every]
     setting = Setting(profile=session.profile, lock=lock, trace=trace, plan=plan.check)
     loaded = Loaded(
         device=session.device,

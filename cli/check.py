@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from day0.analyzers.cases.captured import find_captured
+from day0.analyzers.cases.captured import find_captured, index_hash
 from day0.analyzers.cases.case import Case
 from day0.analyzers.cases.plan import plan_cases
 from day0.analyzers.cases.ways.run import device_count
@@ -135,7 +135,8 @@ def _key(session: Session, trace: Trace, lock: Lock) -> str:
     """Hash what a case's result depends on. What is expected of it is no part of that."""
     plan = session.plan.check.model_dump(mode="json", exclude={"expect"})
     # Cases that passed on a device without a fault say nothing about one with it, and the other way round.
-    return hash_json([body_hash(trace), body_hash(lock), session.hash_of("device"), plan, *session.plants_in("check")])
+    parts = [body_hash(trace), body_hash(lock), session.hash_of("device"), plan, index_hash(session.folder.path)]
+    return hash_json([*parts, *session.plants_in("check")])
 
 
 @contextmanager

@@ -147,7 +147,10 @@ class Pool:
         """Blame the case in flight, unless it may have been an earlier one: then it is run again first, alone."""
         jobs, alone, retried = list(worker.outstanding), worker.answers == 0, worker.retried
         if not jobs:
-            raise Day0Error("check", f"a worker ended before it had a case: {ending.reason}", hint="run it again")
+            if worker.greeted is None:
+                raise Day0Error("check", f"a worker ended before it had a case: {ending.reason}", hint="run it again")
+            self._replace(worker)  # it died of something that an answered case has left behind
+            return
         job, rest = jobs[0], jobs[1:]
         waiting.extendleft(reversed(rest))
         fresh = self._replace(worker)
