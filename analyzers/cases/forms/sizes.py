@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from day0.analyzers.cases.forms._form import Form
 from day0.analyzers.cases.forms._resize import with_sizes
 from day0.analyzers.cases.kinds import takes_mean_off
-from day0.records import Signature
+from day0.analyzers.judging.kinds import short_name
+from day0.records import Signature, TensorValue
 from day0.reference_ops._spec import Operator
 
 __all__ = ["FORM"]
@@ -21,7 +22,13 @@ MOST = 1 << 15
 
 def _derive(signature: Signature, contract: Operator | None) -> Iterator[tuple[str, Signature]]:
     sizes = [size for size in SIZES if size > 1 or not takes_mean_off(signature)]
-    yield from with_sizes(signature, sizes, MOST)
+    yield from (one for one in with_sizes(signature, sizes, MOST) if not _lacks_groups(one[1]))
+
+
+def _lacks_groups(signature: Signature) -> bool:
+    """Say whether a product in groups has none: its rows belong to no group, and what stands in them is left open."""
+    ends = signature.kwargs.get("offs")
+    return short_name(signature.op) == "_grouped_mm" and isinstance(ends, TensorValue) and ends.shape == (0,)
 
 
 FORM = Form(
