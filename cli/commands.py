@@ -132,7 +132,11 @@ def stage(
     session.refuse_bad_plants()
     if check:
         return check_lock(session, json=json)
-    return _single(next(one for one in STAGES if one.name == name), session, json=json)
+    code = _single(next(one for one in STAGES if one.name == name), session, json=json)
+    if plan.check != before.check:
+        # A level or a seed was asked for once: the next check is a whole one again.
+        folder.write_plan(plan.model_copy(update={"check": before.check}))
+    return code
 
 
 def _single(one: Stage, session: Session, *, json: bool, view: show_trace.View | None = None) -> int:

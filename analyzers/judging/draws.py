@@ -51,10 +51,12 @@ Rule = Callable[[Arguments, Results], "list[Judgement]"]
 
 
 def _uniform(given: Arguments, got: Results) -> list[Judgement]:
-    low, high = float(given.get("from", 0.0) or 0.0), float(given.get("to", 1.0) or 1.0)
+    low, high = float(given.get("from", 0.0)), float(given.get("to", 1.0))
     value = got[0]
-    share = (value.to(torch.float64) - low) / ((high - low) or 1.0)
-    return _continuous(value, low, high, lambda x: (x - low) / ((high - low) or 1.0), share, "uniform")
+    if low == high:
+        return [exact(value, torch.full_like(value, low))]
+    share = (value.to(torch.float64) - low) / (high - low)
+    return _continuous(value, low, high, lambda x: (x - low) / (high - low), share, "uniform")
 
 
 def _normal(given: Arguments, got: Results) -> list[Judgement]:
@@ -63,7 +65,7 @@ def _normal(given: Arguments, got: Results) -> list[Judgement]:
     if isinstance(mean, torch.Tensor) or isinstance(std, torch.Tensor):
         value, mean, std = (value - mean) / std, 0.0, 1.0
     if not std:
-        return [exact(value, torch.full_like(value, mean))]
+        return [exact(got[0], torch.full_like(got[0], mean))]
     scaled = (value - mean) / std
     return _continuous(scaled, -math.inf, math.inf, _normal_share, _normal_share(scaled), "normal", like=got[0])
 
@@ -79,6 +81,8 @@ def _exponential(given: Arguments, got: Results) -> list[Judgement]:
 
 
 def _log_normal(given: Arguments, got: Results) -> list[Judgement]:
+    if got[0].itemsize < 4:  # a half type rounds the logarithm by more than the draws tell
+        return [_inside(got[0], ~(got[0] > 0), "above 0")]
     return _normal(given, (got[0].to(torch.float64).log(),))
 
 

@@ -72,6 +72,8 @@ def references(signature: Signature, inputs: CaseInputs, contract: Operator | No
             golden, refused_wide = _try(compute, operator, wide)
     else:
         golden, refused_wide = _try(compute, operator, wide)
+    if golden is None and same is None and signature.op.startswith("aten::") and contract is not None:
+        return references(signature, inputs, None)  # an overload that the contract does not cover, and torch does
     if golden is None:
         return _without_float64(operator, compute, inputs, same, refused_wide or refused, shared)
     narrowed = f", narrowed to {dtype_name(watch.narrowest)} inside" if watch.narrowest else ""

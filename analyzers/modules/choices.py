@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
@@ -35,6 +35,8 @@ class Choice:
     op: str
     scores: torch.Tensor
     chosen: torch.Tensor
+    groups: tuple[int, int] = (1, 1)
+    """Into how many groups the places fall, and from how many of them may be chosen."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +62,7 @@ class _Heard:
     chosen: torch.Tensor
     put: Callable[[torch.Tensor], Any]
     """Gives the operator's results for other chosen places, on its device."""
+    groups: tuple[int, int] = (1, 1)
 
 
 Place = tuple[str, int]
@@ -125,7 +128,7 @@ class Choices(TorchDispatchMode):
         path = self._running[-1] if self._running else ""
         place = (path, self._counts[path])
         self._counts[path] += 1
-        kept = Choice(op=heard.op, scores=heard.scores, chosen=heard.chosen)
+        kept = Choice(op=heard.op, scores=heard.scores, chosen=heard.chosen, groups=heard.groups)
         self.made[place] = kept
         if self._follow is None:
             return result
@@ -139,7 +142,7 @@ class Choices(TorchDispatchMode):
         differ = _sets_differ(heard.chosen, other.chosen)
         if not bool(differ.any()):
             return result
-        short = _shortfall(other.scores, heard.chosen, other.chosen)
+        short = _shortfall(other, heard.chosen)
         slack = torch.full_like(short, float("inf")) if self._noise is None else _slack(other, self._noise.get(place))
         wrong = differ & ~(short <= slack)
         explained = differ & ~wrong
@@ -155,7 +158,7 @@ class Choices(TorchDispatchMode):
             )
         )
         chosen = torch.where(explained[..., None], other.chosen.to(heard.chosen.dtype), heard.chosen)
-        self.made[place] = Choice(op=heard.op, scores=heard.scores, chosen=chosen)
+        self.made[place] = replace(self.made[place], chosen=chosen)
         return heard.put(chosen) if bool(explained.any()) else result
 
 
@@ -169,15 +172,38 @@ def _sets_differ(got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
     return (next(ordered) != next(ordered)).any(dim=-1)
 
 
-def _shortfall(scores: torch.Tensor, got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+def _shortfall(golden: Choice, got: torch.Tensor) -> torch.Tensor:
     """Return [...]: how far the scores of what was chosen lie from those of what should have been; invalid: infinity."""
+    scores, expected, by_group = golden.scores, golden.chosen, torch.zeros(())
+    if golden.groups[0] > 1:
+        expected, by_group = _within_groups(golden, got)
     ordered = got.to(torch.int64).sort(dim=-1).values
     invalid = ((ordered >= scores.shape[-1]) | (ordered < -1)).any(dim=-1)
     invalid |= ((ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] >= 0)).any(dim=-1)
     mine, theirs = (_scores_at(scores, one).sort(dim=-1).values for one in (got, expected))
     distance = torch.where(mine == theirs, 0.0, (mine - theirs).abs()).nan_to_num(nan=float("inf"))
     worst = distance.amax(dim=-1) if distance.shape[-1] else distance.sum(dim=-1)
-    return torch.where(invalid, float("inf"), worst)
+    return torch.where(invalid, float("inf"), torch.maximum(worst, by_group.to(worst.dtype)))
+
+
+def _within_groups(golden: Choice, got: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the best choice [..., K] within the groups that were chosen from, and how far those lie below the others.
+
+    A near tie of two groups moves all their members. A group is judged by the sum of its two best: half of it counts.
+    """
+    groups, kept = golden.groups
+    size = golden.scores.shape[-1] // groups
+    mine = (got.to(torch.int64) // size).clamp(0, groups - 1)
+    theirs = (golden.chosen.to(torch.int64) // size).clamp(0, groups - 1)
+    sums = golden.scores.unflatten(-1, (groups, size)).topk(2, dim=-1).values.sum(dim=-1)
+    cut = sums.topk(kept, dim=-1).values[..., -1:]
+    short = (cut - sums.gather(-1, mine)).clamp(min=0.0).amax(dim=-1) / 2.0
+    # Which groups were kept is not seen where nothing was chosen from them: then the golden's stand for them.
+    swapped = (short > 0)[..., None]
+    allowed = torch.zeros_like(sums, dtype=torch.bool).scatter(-1, mine, True)
+    allowed |= ~swapped & torch.zeros_like(allowed).scatter(-1, theirs, True)
+    within = golden.scores.masked_fill(~allowed.repeat_interleave(size, dim=-1), float("-inf"))
+    return within.topk(got.shape[-1], dim=-1).indices, short
 
 
 def _scores_at(scores: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
@@ -253,10 +279,9 @@ def _moe_router(
         return kept.to(weights.device), places.to(chosen.device)
 
     scores = logits_NE.to(every_NE.dtype) if score == "softmax_topk" else every_NE + bias_E.to(every_NE.dtype)
-    if groups > 1:
-        # Whole groups stand or fall together: what rounding may move is in the scores of groups, not of experts.
-        scores = scores.masked_fill(~moe_router.in_best_groups(scores, groups, topk_groups), float("-inf"))
-    return _Heard(op="day0::moe_router", scores=scores, chosen=chosen.detach().cpu(), put=put)
+    return _Heard(
+        op="day0::moe_router", scores=scores, chosen=chosen.detach().cpu(), put=put, groups=(groups, topk_groups)
+    )
 
 
 def _all_weights(logits_NE: torch.Tensor, bias_E: torch.Tensor, score: str) -> torch.Tensor:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from day0.analyzers.cases.case import Case
 from day0.analyzers.cases.plan import plan_signature
 from day0.playbook import CheckPlan
 from day0.records import Signature
+from day0.reference_ops.signatures import tensor_values
 
-__all__ = ["calls_for", "cases_of", "even", "parts", "plain_cases", "spread_cases"]
+__all__ = ["by_turns", "calls_for", "cases_of", "dtypes_of", "even", "parts", "plain_cases", "spread_cases"]
 
 T = TypeVar("T")
 
@@ -34,8 +35,23 @@ def calls_for(
             rest.append(id_)
     named = [many for many in own.values() if many]
     share = max(2, most // max(1, len(named)))
-    chosen = [id_ for many in named for id_ in even(many, share)]
-    return [*chosen, *even(rest, max(2, most - len(chosen)))]
+    chosen = [id_ for many in named for id_ in by_turns(many, lambda one: dtypes_of(signatures[one]), share)]
+    below = by_turns(rest, lambda one: (signatures[one].op, *dtypes_of(signatures[one])), max(4, most - len(chosen)))
+    return [*chosen, *below]
+
+
+def dtypes_of(signature: Signature) -> tuple[str, ...]:
+    """Return the dtypes of the tensors of a call: kernels are chosen by them."""
+    return tuple(one.dtype for one in tensor_values(signature))
+
+
+def by_turns(many: Iterable[T], key: Callable[[T], object], most: int) -> list[T]:
+    """Return at most `most` of some things: in turn one of each group, in the order in which groups appear."""
+    groups: dict[object, list[T]] = {}
+    for one in many:
+        groups.setdefault(key(one), []).append(one)
+    deepest = max(map(len, groups.values()), default=0)
+    return [group[turn] for turn in range(deepest) for group in groups.values() if turn < len(group)][:most]
 
 
 def cases_of(calls: Iterable[tuple[str, Signature]], seed: int, devices: int) -> list[Case]:
@@ -50,15 +66,18 @@ def plain_cases(cases: Iterable[Case]) -> list[Case]:
 
 
 def spread_cases(cases: Sequence[Case], most: int) -> list[Case]:
-    """Return at most `most` cases: in turn one of each kind of values, derived call, way and refusal, call by call."""
+    """Return at most `most` cases: the plain ones with ordinary values, then in turn one of each kind.
+
+    Kinds are values, derived call, way and refusal.
+    """
+    plain = [one for one in plain_cases(cases) if one.regime == "ordinary"]
     groups: dict[tuple[str, ...], list[Case]] = {}
     for one in cases:
         groups.setdefault((one.regime, one.form, one.way, one.refusal), []).append(one)
     # Each kind begins with another call, else most kinds would be seen on the first call alone.
     turned = [many[number % len(many) :] + many[: number % len(many)] for number, many in enumerate(groups.values())]
-    chosen = [many[turn] for turn in range(max(map(len, turned), default=0)) for many in turned if turn < len(many)]
-    kept = {id(one) for one in chosen[:most]}
-    return [one for one in cases if id(one) in kept]
+    rest = [many[turn] for turn in range(max(map(len, turned), default=0)) for many in turned if turn < len(many)]
+    return list({one.key: one for one in (*plain, *rest)}.values())[:most]
 
 
 def even(many: Sequence[T], most: int) -> list[T]:

@@ -10,6 +10,7 @@ from math import prod
 import torch
 
 from day0.analyzers.kernel_check import calls_of
+from day0.analyzers.selftest.choosing import by_turns, dtypes_of
 from day0.analyzers.selftest.ordinary import ordinary_calls
 from day0.analyzers.trace import trace_model
 from day0.devices.probe_suite import suite
@@ -25,8 +26,8 @@ __all__ = ["collect_subjects", "trace_of"]
 
 LARGEST = 1 << 16
 """Bytes of the arguments of one call: samples of whole models are for the tests of the references."""
-EACH = 8
-"""Calls of one operator from one origin, spread over all there are."""
+EACH = 10
+"""Calls of one operator from one origin, spread over their dtypes."""
 
 WORKLOAD = WorkloadPlan(
     batch=2,
@@ -82,15 +83,13 @@ def _contracts() -> Iterator[Signature]:
 
 
 def _spread(calls: Iterable[Signature], profile: DeviceProfile) -> Iterator[Signature]:
-    """Keep few calls of each operator, at even distances, so that dtypes and sizes stay represented."""
+    """Keep few calls of each operator, in turn one of each tuple of dtypes."""
     by_operator: dict[str, dict[str, Signature]] = {}
     for one in calls:
         if _fits(one, profile):
             by_operator.setdefault(one.op, {})[signature_id(one)] = one
     for found in by_operator.values():
-        many = list(found.values())
-        step = max(1.0, len(many) / EACH)
-        yield from (many[int(number * step)] for number in range(min(EACH, len(many))))
+        yield from by_turns(found.values(), dtypes_of, EACH)
 
 
 def _fits(signature: Signature, profile: DeviceProfile) -> bool:

@@ -35,7 +35,7 @@ def detection_rows(report: SelftestReport) -> list[Row]:
     header = ("family", "faults", "day0", "operators", "models", *report.usual)
     families = sorted({one.family for one in report.faults})
     groups: list[tuple[str, Callable[[FaultScore], bool]]] = [
-        *((name, lambda one, name=name: one.family == name) for name in families),  # type: ignore[misc]  # bound early
+        *((name, lambda one, name=name: one.family == name) for name in families),
         ("open half", lambda one: not one.held_out),
         ("held out half", lambda one: one.held_out),
         ("all", lambda one: True),

@@ -25,7 +25,7 @@ from day0.registry.resolve import judge
 
 __all__ = ["Workshop"]
 
-FIRST_CASES = 24
+FIRST_CASES = 32
 """On which every fault is tried."""
 CASES = 144
 """On which it is tried until it is found, and until each usual rule has found it."""

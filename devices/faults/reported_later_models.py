@@ -146,7 +146,8 @@ def _late_rows_not_written(result: Any, given: Arguments) -> torch.Tensor | None
     if rows.shape[0] <= ROWS:
         return None
     rows[ROWS:] = 7.0
-    return rows.reshape(result.shape)
+    out: torch.Tensor = rows.reshape(result.shape)
+    return out
 
 
 def _quantise(values: list[float]) -> Any:

@@ -17,7 +17,7 @@ RULES = ("allclose 1e-2", "assert_close", "cosine 0.99")
 
 
 def _fault(name: str, how: str, *, family: str = "views") -> FaultScore:
-    found = Found(how=how, rule="exact", reached=4, found=3, first="aten::neg float32[2] ordinary", reason="why")  # type: ignore[arg-type]  # a word
+    found = Found(how=how, rule="exact", reached=4, found=3, first="aten::neg float32[2] ordinary", reason="why")
     return FaultScore(
         name=name,
         family=family,

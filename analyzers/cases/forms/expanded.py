@@ -19,7 +19,9 @@ def _derive(signature: Signature, contract: Operator | None) -> Iterator[tuple[s
 
 
 def _change(value: TensorValue) -> TensorValue:
-    if len(value.shape) < 2 or not value.shape[0]:
+    if (
+        "float" not in value.dtype or len(value.shape) < 2 or not value.shape[0]
+    ):  # places that share memory would share an index
         return value
     return value.model_copy(update={"stride": (0, *contiguous(value.shape[1:]))})
 

@@ -19,7 +19,9 @@ def _derive(signature: Signature, contract: Operator | None) -> Iterator[tuple[s
 
 
 def _change(value: TensorValue) -> TensorValue:
-    if len(value.shape) < 2 or 0 in value.shape:
+    if (
+        "float" not in value.dtype or len(value.shape) < 2 or 0 in value.shape
+    ):  # places that share memory would share an index
         return value
     steps = contiguous((*value.shape[:-2], value.shape[-2] + value.shape[-1]))
     return value.model_copy(update={"stride": (*steps[:-1], 1, 1)})

@@ -154,3 +154,11 @@ def test_what_has_to_be_refused_is_refused_by_the_cpu(name: str) -> None:
             assert judgement.passed
             found += 1
     assert found
+
+
+@pytest.mark.parametrize("form", ["overlapping", "expanded"])
+def test_indices_never_share_memory_with_each_other(form: str) -> None:
+    signature = CALLS["gather"]
+    for _, derived in load_forms()[form].derive(signature, None):
+        assert derived.args[2] == signature.args[2]
+        assert derived.args[0] != signature.args[0]

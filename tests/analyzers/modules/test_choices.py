@@ -119,3 +119,22 @@ def test_chosen_tokens_follow_too() -> None:
     with Choices(NOWHERE, follow=right.made, noise=noise.made) as heard:
         assert dispatched().topk_tokens(scores, 1)[0].tolist() == [[[1]]]
     assert heard.moved[0].explained == 1
+
+
+def test_a_near_tie_of_two_groups_moves_all_their_experts_and_a_clear_one_does_not() -> None:
+    """Two of six experts, from one of three groups: the sums of groups 0 and 1 are a hair apart."""
+    bias = torch.zeros(6)
+    right = torch.tensor([[1.0, 1.0, 1.0001, 1.0, -2.0, -2.0]], dtype=torch.float64)
+    mine = torch.tensor([[1.0002, 1.0, 1.0, 1.0, -2.0, -2.0]])
+    arguments = (2, 1.0, 3, 1)
+    with Choices(NOWHERE) as golden:
+        dispatched().moe_router(right, bias.double(), *arguments)
+    with Choices(NOWHERE, follow=golden.made) as noise:
+        dispatched().moe_router(mine, bias, *arguments)
+    with Choices(NOWHERE, follow=golden.made, noise=noise.made) as heard:
+        assert dispatched().moe_router(mine, bias, *arguments)[1].tolist() == [[2, 3]]
+    assert [(one.explained, one.wrong) for one in heard.moved] == [(1, 0)]
+    far = torch.tensor([[1.0, 1.0, 1.0, 1.0, 3.0, 3.0]])
+    with Choices(NOWHERE, follow=golden.made, noise=noise.made) as heard:
+        dispatched().moe_router(far, bias, *arguments)
+    assert [(one.explained, one.wrong) for one in heard.moved] == [(0, 1)]

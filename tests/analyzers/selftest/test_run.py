@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from day0.analyzers.checking.case import check_case
 from day0.analyzers.selftest import judged
 from day0.analyzers.selftest.bench import lock_for, open_bench
 from day0.analyzers.selftest.choosing import calls_for, cases_of, plain_cases, spread_cases
@@ -81,7 +82,7 @@ def test_a_difference_that_is_none_gives_no_alarm(workshop: Workshop) -> None:
 
 
 def test_a_wrong_kernel_of_ours_would_be_an_alarm(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = judged.check_case
+    right = check_case
     kernel = next(str(one.identity) for one in collect(()) if one.operator == "aten::topk")
     assert workshop.kernel(kernel, 0).alarms == ()
     monkeypatch.setattr(judged, "check_case", lambda *args, **named: _failed(right(*args, **named)))
@@ -119,7 +120,7 @@ def test_the_usual_rules_see_what_the_check_sees() -> None:
 def test_a_hit_that_is_there_without_the_fault_is_an_alarm_and_no_find(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = judged.check_case
+    right = check_case
     monkeypatch.setattr(judged, "check_case", lambda *args, **named: _failed(right(*args, **named)))
     ids = calls_for(("aten::mm",), workshop.touches(list(workshop.signatures)), workshop.signatures, 4)
     score, clean = workshop.fault("half_as_much_again", ids)
@@ -139,8 +140,9 @@ def test_cases_are_spread_over_kinds_and_calls() -> None:
     few = spread_cases(cases, 30)
     assert len(few) == 30
     assert len({one.signature_id for one in few}) == 3
-    assert len({(one.regime, one.form, one.way, one.refusal) for one in few}) == 30
-    assert spread_cases(cases, 10**6) == cases
+    assert [one.regime for one in few[:3]] == ["ordinary"] * 3
+    assert len({(one.regime, one.form, one.way, one.refusal) for one in few}) == 28
+    assert {one.key for one in spread_cases(cases, 10**6)} == {one.key for one in cases}
     assert spread_cases([], 5) == []
 
 
