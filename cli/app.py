@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from day0 import __version__
-from day0.cli.app_check import check_app
+from day0.cli.app_check import add_repro, check_app
 from day0.cli.app_convert import convert_app
 from day0.cli.app_devices import device_app
 from day0.cli.app_ops import ops_app
@@ -19,12 +20,10 @@ from day0.cli.app_selftest import add_selftest
 from day0.cli.options import (
     DEFAULT_RUN,
     AllowUnverified,
-    CaseTimeout,
     Device,
     Fallback,
     Force,
     Frozen,
-    Jobs,
     Json,
     Locked,
     Namespace,
@@ -40,8 +39,21 @@ from day0.cli.options import (
 
 __all__ = ["app", "main"]
 
+STAGES = ("trace", "inventory", "matrix", "register", "check", "canary", "run", "status", "report", "diff")
+
+
+class _InOrder(TyperGroup):
+    """The stages in the order in which they are walked, then the rest."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # typer's own context
+        """Return the names as `--help` shows them."""
+        names = super().list_commands(ctx)
+        return [*(name for name in STAGES if name in names), *(name for name in names if name not in STAGES)]
+
+
 app = typer.Typer(
     name="day0",
+    cls=_InOrder,
     help="Walk a newly released PyTorch model onto an accelerator it was never written for.\n\n"
     "Five stages, each with a record in the run folder: trace, inventory, register, check, canary. "
     "`day0 run` walks them all.",
@@ -207,68 +219,6 @@ def register(
         force=force,
         json=json,
     )
-
-
-@check_app.callback(invoke_without_command=True)
-def check(
-    context: typer.Context,
-    run: Run = DEFAULT_RUN,
-    jobs: Jobs = 0,
-    case_timeout: CaseTimeout = None,
-    expect: Annotated[
-        Path | None,
-        typer.Option("--expect", help="YAML list of cases that are known to fail, with reasons.", metavar="FILE"),
-    ] = None,
-    level: Annotated[
-        str | None, typer.Option(help="ops (operators one by one), model (the whole model) or all.", metavar="LEVEL")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, max=1 << 62, help="Seed of all values.")] = None,
-    locked: Locked = False,
-    frozen: Frozen = False,
-    plant: Plant = None,
-    thorough: Annotated[
-        bool, typer.Option("--thorough", help="Derive cases from every traced call, and try the forms that take long.")
-    ] = False,
-    force: Force = False,
-    json: Json = False,
-) -> None:
-    """Check the numerics of every traced signature on the device, and of the whole model.
-
-    Each failed case leaves a folder that `day0 repro` runs. Example: day0 check --run runs/v32
-
-    With a list of known failures: day0 check --run runs/v32 --expect known.yaml
-    """
-    if context.invoked_subcommand is None:
-        call(
-            "stage",
-            name="check",
-            run=run,
-            level=level,
-            seed=seed,
-            jobs=jobs,
-            case_timeout=case_timeout,
-            expect=expect,
-            locked=locked,
-            frozen=frozen,
-            plant=plant or [],
-            thorough=thorough,
-            force=force,
-            json=json,
-        )
-
-
-@app.command()
-def repro(
-    folder: Annotated[Path, typer.Argument(help="A folder below repro/ of a run folder.", metavar="DIR")],
-    with_: With = None,
-    case_timeout: CaseTimeout = None,
-    json: Json = False,
-) -> None:
-    """Run one failed case again: exit code 1 while it fails, 0 once it passes.
-
-    Example: day0 repro runs/v32/repro/0123456789abcdef-ordinary-0
-    """
-    call("repro", file="repro", folder=folder, load=with_ or [], case_timeout=case_timeout, json=json)
 
 
 @app.command()
@@ -454,6 +404,7 @@ def fit(
     )
 
 
+add_repro(app)
 add_selftest(app)
 
 

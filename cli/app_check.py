@@ -1,4 +1,4 @@
-"""`day0 check …`: what stands beside the check itself; signatures only."""
+"""`day0 check`, what stands beside it, and `day0 repro`; signatures only."""
 
 from __future__ import annotations
 
@@ -7,11 +7,59 @@ from typing import Annotated
 
 import typer
 
-from day0.cli.options import DEFAULT_RUN, Json, Run, call
+from day0.cli.options import DEFAULT_RUN, CaseTimeout, Force, Frozen, Jobs, Json, Locked, Plant, Run, With, call
 
-__all__ = ["check_app"]
+__all__ = ["add_repro", "check_app"]
 
 check_app = typer.Typer(rich_markup_mode=None)
+
+
+@check_app.callback(invoke_without_command=True)
+def check(
+    context: typer.Context,
+    run: Run = DEFAULT_RUN,
+    jobs: Jobs = 0,
+    case_timeout: CaseTimeout = None,
+    expect: Annotated[
+        Path | None,
+        typer.Option("--expect", help="YAML list of cases that are known to fail, with reasons.", metavar="FILE"),
+    ] = None,
+    level: Annotated[
+        str | None, typer.Option(help="ops (operators one by one), model (the whole model) or all.", metavar="LEVEL")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=1 << 62, help="Seed of all values.")] = None,
+    locked: Locked = False,
+    frozen: Frozen = False,
+    plant: Plant = None,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="Derive cases from every traced call, and try the forms that take long.")
+    ] = False,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Check the numerics of every traced signature on the device, and of the whole model.
+
+    Each failed case leaves a folder that `day0 repro` runs. Example: day0 check --run runs/v32
+
+    With a list of known failures: day0 check --run runs/v32 --expect known.yaml
+    """
+    if context.invoked_subcommand is None:
+        call(
+            "stage",
+            name="check",
+            run=run,
+            level=level,
+            seed=seed,
+            jobs=jobs,
+            case_timeout=case_timeout,
+            expect=expect,
+            locked=locked,
+            frozen=frozen,
+            plant=plant or [],
+            thorough=thorough,
+            force=force,
+            json=json,
+        )
 
 
 @check_app.command("scores")
@@ -47,3 +95,21 @@ def check_bisect(
     Example: day0 check bisect --run runs/v32 --check "python my_check.py {run} {seed}"
     """
     call("bisect", file="bisect", run=run, check=check, samples=samples, timeout=timeout, json=json)
+
+
+def add_repro(app: typer.Typer) -> None:
+    """Add `day0 repro` to the program."""
+    app.command("repro")(_repro)
+
+
+def _repro(
+    folder: Annotated[Path, typer.Argument(help="A folder below repro/ of a run folder.", metavar="DIR")],
+    with_: With = None,
+    case_timeout: CaseTimeout = None,
+    json: Json = False,
+) -> None:
+    """Run one failed case again: exit code 1 while it fails, 0 once it passes.
+
+    Example: day0 repro runs/v32/repro/0123456789abcdef-ordinary-0
+    """
+    call("repro", file="repro", folder=folder, load=with_ or [], case_timeout=case_timeout, json=json)

@@ -10,7 +10,7 @@ import torch
 from day0.analyzers.cases.case import Case
 from day0.analyzers.cases.ways.run import device_count
 from day0.analyzers.selftest.bench import Bench, lock_with, open_bench
-from day0.analyzers.selftest.choosing import cases_of, even, plain_cases, spread_cases
+from day0.analyzers.selftest.choosing import by_turns, cases_of, dtypes_of, plain_cases, spread_cases
 from day0.analyzers.selftest.judged import Judged, judge_case, objections_of, touched_by
 from day0.analyzers.selftest.models import clean_model, planted_in_model, toy_mistake
 from day0.analyzers.selftest.scoring import NOT_MEASURED, alarm_of, found_of, held_out, is_suspect, strongest
@@ -27,15 +27,15 @@ __all__ = ["Workshop"]
 
 FIRST_CASES = 32
 """On which every fault is tried."""
-CASES = 144
+CASES = 120
 """On which it is tried until it is found, and until each usual rule has found it."""
 DIFFERENCE_CASES = 72
 """On which a difference that is no fault is tried for one seed; for the others on as many as a fault at first."""
-CLEAN = 4
+CLEAN = 2
 """Cases of each call on the device without a fault."""
 KERNEL_CALLS = 5
-"""On which a bundled kernel is checked, with all their cases for one seed, and with the plain ones for the others."""
-CONFIRMED = 8
+"""On which a bundled kernel is checked with all their cases for one seed; for the others three with the plain ones."""
+CONFIRMED = 12
 """Suspect cases that are repeated without the fault at most, until one of them passes there."""
 
 
@@ -79,8 +79,7 @@ class Workshop:
     def fault(self, name: str, ids: Sequence[str]) -> tuple[FaultScore, RightScore]:
         """Try one planted fault on calls that come to its operators; return too what was said without the fault."""
         fault = load_faults()[name]
-        judged, against = self._tried(name, spread_cases(self.cases(ids), CASES))
-        found, confirmed = self._confirmed(judged)
+        judged, against, found, confirmed = self._tried(name, spread_cases(self.cases(ids), CASES))
         clean = [*confirmed, *(one for one in judged if one.broken)]
         score = FaultScore(
             name=name,
@@ -95,13 +94,21 @@ class Workshop:
         )
         return score, _right("clean device", clean)
 
-    def _tried(self, name: str, cases: Sequence[Case]) -> tuple[list[Judged], dict[str, bool]]:
-        """Check cases with a fault, and ask the usual rules on the same ones, each until it has objected."""
+    def _tried(
+        self, name: str, cases: Sequence[Case]
+    ) -> tuple[list[Judged], dict[str, bool], Judged | None, list[Judged]]:
+        """Check cases with a fault, and ask the usual rules on the same ones, each until it has objected.
+
+        Returns what was judged, which usual rules object, the case that shows the fault best and passes without it,
+        and all that was repeated without it.
+        """
         judged: list[Judged] = []
+        repeated: dict[str, Judged] = {}
         against = dict.fromkeys(self._rules(), False)
+        found: Judged | None = None
         for number, case in enumerate(cases):
             left = tuple(rule for rule, objects in against.items() if not objects)
-            if number < FIRST_CASES or not strongest(judged):
+            if number < FIRST_CASES or found is None:
                 judged.append(judge_case(case, self.bench, name, rules=left))
                 objections = judged[-1].objections
             elif left:
@@ -111,17 +118,20 @@ class Workshop:
             if objections:
                 clean = objections_of(case, self.bench, "", objections) or ()
                 against |= {rule: True for rule in objections if rule not in clean}
-        return judged, against
+            if found is None or number == FIRST_CASES - 1:
+                found = self._confirmed(judged, repeated) or found
+        return judged, against, found, list(repeated.values())
 
-    def _confirmed(self, judged: Sequence[Judged]) -> tuple[Judged | None, list[Judged]]:
+    def _confirmed(self, judged: Sequence[Judged], repeated: dict[str, Judged]) -> Judged | None:
         """Repeat suspect cases without the fault, strongest evidence first, until one of them passes there."""
-        done = []
-        for one in strongest(judged)[:CONFIRMED]:
-            clean = judge_case(one.case, self.bench, rules=())
-            done.append(clean)
-            if is_suspect(one.result, clean.result.status):
-                return one, done
-        return None, done
+        for one in strongest(judged):
+            if one.case.key not in repeated and len(repeated) >= CONFIRMED:
+                return None
+            if one.case.key not in repeated:
+                repeated[one.case.key] = judge_case(one.case, self.bench, rules=())
+            if is_suspect(one.result, repeated[one.case.key].result.status):
+                return one
+        return None
 
     def difference(self, name: str, ids: Sequence[str], seed: int) -> RightScore:
         """Try a difference that is no fault."""
@@ -137,7 +147,8 @@ class Workshop:
         one = next(kernel for kernel in self.implementations if str(kernel.identity) == identity)
         takes = [call for call in self.signatures.values() if _is_for(one, call, self.profile)]
         lock = lock_with(one, takes, self.profile)
-        cases = self.cases([signature_id(call) for call in even(takes, KERNEL_CALLS)], seed)
+        calls = by_turns(takes, dtypes_of, KERNEL_CALLS if seed == 0 else 3)
+        cases = self.cases([signature_id(call) for call in calls], seed)
         with activate(lock, self.bench.device, self.implementations) as active:
             bench = Bench(device=self.bench.device, active=active, lock=lock)
             chosen = cases if seed == 0 else plain_cases(cases)

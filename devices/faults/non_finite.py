@@ -89,6 +89,8 @@ def _accumulated_wide(given: Arguments) -> Any:
     if not given["accumulate"] or target.dtype not in (torch.float16, torch.bfloat16):
         return None
     wide = torch.ops.aten.index_put(target.float(), given["indices"], given["values"].float(), True)
+    if "out" in given:
+        return given["out"].copy_(wide)
     return wide.to(target.dtype)
 
 
