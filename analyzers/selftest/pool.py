@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -90,7 +93,15 @@ def _open(profile: DeviceProfile, signatures: Sequence[Signature], lock: Lock, u
 
 
 def _begin(profile: DeviceProfile, signatures: Sequence[Signature], lock: Lock, usual: bool) -> None:
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     _OPENED.append(_open(profile, signatures, lock, usual))
+
+
+def _end_with(parent: int) -> None:
+    """End this process when the one that asks is gone: a killed selftest leaves nothing behind."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
 
 
 def _run(task: Task) -> Any:
