@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from day0.cli.failures import clean
 
@@ -50,7 +50,8 @@ class Talk:
     @contextmanager
     def busy(self, title: str) -> Iterator[None]:
         """Show that something is going on, after a moment and only on a terminal."""
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), TimeElapsedColumn())
+        bar = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24))
+        columns = (*bar, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(compact=True))
         with Progress(*columns, console=self.err, transient=True, disable=not self.err.is_terminal) as progress:
             self._progress = progress
             progress.add_task(title, total=None)

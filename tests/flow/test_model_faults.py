@@ -85,4 +85,4 @@ def test_nan_is_traced_to_the_first_module_that_makes_it(folders: dict[str, Path
 def test_without_a_fault_there_is_no_alarm(folders: dict[str, Path], device: str, seed: int) -> None:
     found = checked(folders[device], seed=seed)
     assert (found.status, found.reason, found.choices_wrong) == ("pass", "", 0)
-    assert [one.status for one in (*found.ways, *found.logits)] == ["pass"] * 4
+    assert [one.status for one in found.ways] == [one.status for one in found.logits] == ["pass", "pass"]

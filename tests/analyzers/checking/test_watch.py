@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ def _watch(run: Callable[..., torch.Tensor]) -> tuple[Watch, str]:
     x = torch.randn(4, 6).to(device)
     watch = Watch(device=device)
     (one,) = watched([implementation("aten::silu", run)])
-    kernel: Callable[..., torch.Tensor] = one.run
+    kernel: Callable[..., Any] = one.run
     with watching(watch), torch.no_grad():
         result = kernel(x)
     return watch, watch.went_to_cpu([result])
@@ -97,5 +98,5 @@ def test_a_kernel_that_torch_compiles_is_compiled_under_watch_too() -> None:
 
 def test_nothing_is_watched_unasked() -> None:
     (one,) = watched([implementation("aten::silu", lambda x: torch.empty_like(x).fill_(1.0))])
-    kernel: Callable[..., torch.Tensor] = one.run
+    kernel: Callable[..., Any] = one.run
     assert kernel(torch.zeros(3)).untyped_storage().nbytes() == 12
