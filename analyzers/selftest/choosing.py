@@ -41,8 +41,8 @@ def calls_for(
 
 
 def dtypes_of(signature: Signature) -> tuple[str, ...]:
-    """Return the dtypes of the tensors of a call: kernels are chosen by them."""
-    return tuple(one.dtype for one in tensor_values(signature))
+    """Return dtypes and ranks of the tensors of a call: kernels are chosen by them."""
+    return tuple(f"{one.dtype} {len(one.shape)}" for one in tensor_values(signature))
 
 
 def by_turns(many: Iterable[T], key: Callable[[T], object], most: int) -> list[T]:

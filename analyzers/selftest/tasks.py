@@ -27,8 +27,10 @@ __all__ = ["Workshop"]
 
 FIRST_CASES = 32
 """On which every fault is tried."""
-CASES = 120
-"""On which it is tried until it is found, and until each usual rule has found it."""
+USUAL_CASES = 120
+"""On which the usual rules are asked, each until it has objected; on more where the check needs more."""
+CASES = 600
+"""On which a fault is tried until it is found."""
 DIFFERENCE_CASES = 72
 """On which a difference that is no fault is tried for one seed; for the others on as many as a fault at first."""
 CLEAN = 2
@@ -107,6 +109,8 @@ class Workshop:
         against = dict.fromkeys(self._rules(), False)
         found: Judged | None = None
         for number, case in enumerate(cases):
+            if found is not None and number >= USUAL_CASES:
+                break
             left = tuple(rule for rule, objects in against.items() if not objects)
             if number < FIRST_CASES or found is None:
                 judged.append(judge_case(case, self.bench, name, rules=left))
