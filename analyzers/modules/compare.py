@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +16,7 @@ from day0.analyzers.modules.record import ModuleCall
 from day0.models.spec import decoder_layers
 from day0.records.modules import ModuleError, ModuleResult, NonFinite
 
-__all__ = ["Compared", "compare_modules"]
+__all__ = ["Compared", "compare_modules", "contained"]
 
 INPUT_BYTES = 1 << 30
 """Golden inputs that are kept in memory for modules to be called alone with."""
@@ -58,7 +58,35 @@ def compare_modules(models: Models, calls: Pass, dtype: torch.dtype, progress: P
             alone = fresh(models, right, same.dtypes if same is not None else [], dtype)
         right.inputs = None  # not needed again, and the largest thing here
         results.append(_result(right, alone, cumulative))
-    return _summed_up(three, tuple(results))
+    return _summed_up(three, contained(results, whole))
+
+
+def contained(results: Sequence[ModuleResult], whole: frozenset[str]) -> tuple[ModuleResult, ...]:
+    """Leave aside what has built up inside of a module whose own results are right.
+
+    Experts sort their tokens, and a sort may order the tokens of one expert as it likes: rows inside then stand in
+    another order, and the module puts them back. Modules of `whole`, which hold several layers, excuse nothing: their
+    limits are wider than those of one layer. Results stand in the order in which calls ended, the outer ones later.
+    """
+    found: list[ModuleResult] = []
+    right: dict[tuple[str, str], bool] = {}
+    for one in reversed(results):
+        outer = next((path for path in _above(one.module) if (one.phase, path) in right and path not in whole), None)
+        is_right = one.cumulative.status == "pass"
+        if outer is not None and one.cumulative.status == "fail" and right[one.phase, outer]:
+            is_right = True
+            reason = f"the results of {outer or 'the model'} are right: inside, rows may stand in another order"
+            aside = one.cumulative.model_copy(update={"status": "not_comparable", "reason": reason})
+            one = one.model_copy(update={"cumulative": aside})
+        right[one.phase, one.module] = is_right
+        found.append(one)
+    return tuple(reversed(found))
+
+
+def _above(path: str) -> list[str]:
+    """Return the paths of the modules that a module lies in, the nearest first."""
+    parts = path.split(".")
+    return [".".join(parts[:count]) for count in range(len(parts) - 1, -1, -1)] if path else []
 
 
 def _cumulative(three: Three, right: ModuleCall) -> Measure:

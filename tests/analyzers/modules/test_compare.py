@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
-from day0.analyzers.modules.compare import Compared, compare_modules
+from day0.analyzers.modules.compare import Compared, compare_modules, contained
 from day0.analyzers.modules.passes import Call, Pass
 from day0.analyzers.modules.places import CPU, Models
+from day0.records.modules import ModuleError, ModuleResult
 
 WIDTH, TOKENS, EXPERTS = 16, 24, 6
 
@@ -200,3 +202,31 @@ def test_choices_by_another_operator_cannot_be_followed_and_blame_nobody_after_t
     found = compared(by_sorting)
     assert found.lost
     assert found.first_divergent == ""
+
+
+def _found(module: str, status: str) -> ModuleResult:
+    own, built_up = ModuleError(status="pass"), ModuleError(status=status, reason="far off")  # type: ignore[arg-type]  # a literal
+    return ModuleResult(phase="prefill", module=module, class_name="M", call=0, fresh=own, cumulative=built_up)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "expected"),
+    [
+        # Rows in another order inside of experts that are right.
+        (("fail", "pass", "pass", "pass"), ("not_comparable", "pass", "pass", "pass")),
+        # The experts themselves are wrong, and the layer with them: that is the model's own result.
+        (("fail", "fail", "fail", "fail"), ("fail", "fail", "fail", "fail")),
+        # Two levels inside of a layer that is right.
+        (("fail", "fail", "pass", "pass"), ("not_comparable", "not_comparable", "pass", "pass")),
+        # What was not compared excuses nothing.
+        (("fail", "not_comparable", "fail", "fail"), ("fail", "not_comparable", "fail", "fail")),
+        # Nor does the whole model, whose limits are wider.
+        (("fail", "fail", "fail", "pass"), ("fail", "fail", "fail", "pass")),
+    ],
+)
+def test_what_the_enclosing_module_puts_right_is_left_aside(
+    statuses: tuple[str, ...], expected: tuple[str, ...]
+) -> None:
+    paths = ("layers.1.mlp.experts.act_fn", "layers.1.mlp.experts", "layers.1", "")
+    found = contained([_found(path, status) for path, status in zip(paths, statuses, strict=True)], frozenset({""}))
+    assert tuple(one.cumulative.status for one in found) == expected
