@@ -24,7 +24,7 @@ from day0.reference_ops.signatures import describe, dtype_of, signature_id, tens
 
 __all__ = ["collect_subjects", "trace_of"]
 
-LARGEST = 1 << 16
+LARGEST = 1 << 18
 """Bytes of the arguments of one call: samples of whole models are for the tests of the references."""
 EACH = 10
 """Calls of one operator from one origin, spread over their dtypes."""
