@@ -205,7 +205,7 @@ def test_choices_by_another_operator_cannot_be_followed_and_blame_nobody_after_t
 
 
 def _found(module: str, status: str) -> ModuleResult:
-    own, built_up = ModuleError(status="pass"), ModuleError(status=status, reason="far off")  # type: ignore[arg-type]  # a literal
+    own, built_up = ModuleError(status="pass"), ModuleError(status=status, reason="far off")
     return ModuleResult(phase="prefill", module=module, class_name="M", call=0, fresh=own, cumulative=built_up)
 
 
