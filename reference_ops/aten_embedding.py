@@ -15,7 +15,8 @@ __all__ = ["OP", "reference"]
 
 def reference(weight: torch.Tensor, indices: torch.Tensor, *rest: Any, **kwargs: Any) -> torch.Tensor:
     """Return the rows that the indices name."""
-    return weight[indices]
+    # Of indices in another order of memory, `weight[indices]` would keep that order.
+    return weight[indices].contiguous()
 
 
 def fill(args: tuple[Any, ...], kwargs: dict[str, Any], generator: torch.Generator) -> None:

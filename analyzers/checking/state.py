@@ -186,10 +186,16 @@ def _flag_facts() -> tuple[_Fact, ...]:
             _Fact(
                 name=f"torch.backends.{path}.{name}",
                 read=lambda owner=owner, name=name: getattr(owner, name, None),  # type: ignore[misc]  # bound per flag
-                write=lambda old, owner=owner, name=name: setattr(owner, name, old),  # type: ignore[misc]  # the same
+                write=lambda old, owner=owner, name=name: _set_flag(owner, name, old),  # type: ignore[misc]  # the same
             )
         )
     return tuple(facts)
+
+
+def _set_flag(owner: Any, name: str, value: object) -> None:
+    # Whatever imports torch's own test tools freezes these flags for good.
+    with torch.backends.__allow_nonbracketed_mutation():  # type: ignore[no-untyped-call]  # torch's own
+        setattr(owner, name, value)
 
 
 def _process_facts() -> tuple[_Fact, ...]:

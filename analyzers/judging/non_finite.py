@@ -62,6 +62,7 @@ def _kinds(tensor: torch.Tensor) -> torch.Tensor:
 
 def _at_the_edge(got: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     limits = torch.finfo(dtype)
+    got, golden = got.to(torch.float64), golden.to(torch.float64)
     near = (golden.abs() / limits.max - 1.0).abs() <= 2.0 * limits.eps
     return near & ~torch.isnan(got) & (torch.signbit(got) == torch.signbit(golden))
 

@@ -16,7 +16,7 @@ GLIBC = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc
 
 @GLIBC
 @pytest.mark.parametrize("poison", [FIRST, SECOND])
-@pytest.mark.parametrize("size", [4, 100, 1000, 100_000, 10_000_000])
+@pytest.mark.parametrize("size", [100, 1000, 100_000, 10_000_000])
 def test_unwritten_memory_of_the_host_holds_poison(poison: int, size: int) -> None:
     with poisoned(poison):
         assert torch.empty(size, dtype=torch.uint8).unique().tolist() == [poison]

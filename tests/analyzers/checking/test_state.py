@@ -35,7 +35,7 @@ CHANGES: dict[str, Callable[[], object]] = {
     "autocast dtype on cpu": lambda: torch.set_autocast_dtype("cpu", torch.float16),
     "random numbers of the CPU": lambda: torch.rand(1),
     "random numbers of Python": random.random,
-    "torch.backends.cudnn.benchmark": lambda: setattr(torch.backends.cudnn, "benchmark", True),
+    "torch.backends.cudnn.benchmark": lambda: torch._C._set_cudnn_benchmark(True),
     "signal handlers": lambda: signal.signal(signal.SIGALRM, signal.SIG_IGN),
     "working folder": lambda: os.chdir("/"),
     "sys.stdout": lambda: setattr(sys, "stdout", None),

@@ -30,6 +30,7 @@ ANOTHER_WAY = {
     "replacement_never_runs": "the values are right; that the kernel ran is asked elsewhere",
     "masked_rows_nan": "below a call that the CPU has a fused kernel for",
     "stale_pages": "shows in the second call",
+    "convolution_products_rounded": "within what bfloat16 itself costs, over so few products",
     "matmul_not_reproducible": "shows between two calls",
     "linear_not_reproducible": "shows between two calls",
     "selection_order_varies": "shows in the second call",
