@@ -118,6 +118,7 @@ RegimeName = Literal[
     "subnormal",
     "non_finite",
     "masked",
+    "partial_overflow",
     "unread",
     "impulse",
     "large_integers",
