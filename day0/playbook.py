@@ -118,7 +118,6 @@ RegimeName = Literal[
     "subnormal",
     "non_finite",
     "masked",
-    "partial_overflow",
     "unread",
     "impulse",
     "large_integers",

@@ -79,10 +79,7 @@ def finish(
 
 
 def fill_choice(indices_BSK: torch.Tensor, rows: int, generator: torch.Generator) -> None:
-    """Distinct row numbers, valid ones first, then -1 in a tail of another length for every query, or all of it.
-
-    For every second query the -1 stand first: which entries are rows does not depend on their place.
-    """
+    """Distinct row numbers, valid ones first, then -1 in a tail of another length for every query, or all of it."""
     batch, queries, chosen = indices_BSK.shape
     if not indices_BSK.numel():
         return
@@ -92,6 +89,4 @@ def fill_choice(indices_BSK: torch.Tensor, rows: int, generator: torch.Generator
     valid = (order < rows) & (torch.arange(chosen) < kept)
     # Rows that do not exist can stand between those that do: valid ones to the front, in their order.
     front = torch.sort((~valid).to(torch.int8), dim=-1, stable=True).indices
-    rows = torch.where(valid, order, -1).gather(-1, front)
-    second = (torch.arange(batch * queries) % 2 == 0).reshape(batch, queries, 1)
-    indices_BSK.copy_(torch.where(second, rows.flip(-1), rows))
+    indices_BSK.copy_(torch.where(valid, order, -1).gather(-1, front))

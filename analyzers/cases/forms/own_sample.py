@@ -1,4 +1,4 @@
-"""The calls that the operator's contract itself gives as samples: small, odd and corner ones."""
+"""The calls that the operator's contract itself gives as samples: small, odd, corner and traced ones."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ def _derive(signature: Signature, contract: Operator | None) -> Iterator[tuple[s
     if contract is None or not signature.op.startswith("day0::"):
         return
     for number, sample in enumerate(_samples(contract)):
-        if sample.kind == "traced":
-            continue  # the trace has such calls already, and they are the large ones
         yield str(number), describe(signature.op, sample.args, sample.kwargs)
 
 
@@ -40,4 +38,5 @@ FORM = Form(
     why="what its author knows to be hard: missing pages, empty groups, layouts of other models",
     derive=_derive,
     inputs=_inputs,
+    thorough=True,
 )
