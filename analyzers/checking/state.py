@@ -194,7 +194,7 @@ def _flag_facts() -> tuple[_Fact, ...]:
 
 def _set_flag(owner: Any, name: str, value: object) -> None:
     # Whatever imports torch's own test tools freezes these flags for good.
-    with torch.backends.__allow_nonbracketed_mutation():  # type: ignore[no-untyped-call]  # torch's own
+    with torch.backends.__allow_nonbracketed_mutation():
         setattr(owner, name, value)
 
 
