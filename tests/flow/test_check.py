@@ -151,6 +151,8 @@ NOTED = {
     "right": [],
 }
 MODES = (*BAD, *NOTED)
+QUICK = ("segfault", "hangs", "past_the_end", "unwritten", "on_the_cpu")
+"""Whose reproducers are run each time; each takes seconds."""
 
 
 class Checked(NamedTuple):
@@ -171,7 +173,10 @@ class Checked(NamedTuple):
         return run_day0("repro", Path("r") / case["reproducer"], *options, cwd=self.folder)
 
 
-@pytest.fixture(scope="module", params=["sim", "cpu"])
+pytestmark = pytest.mark.xdist_group("kernels that misbehave")
+
+
+@pytest.fixture(scope="module", params=["sim", pytest.param("cpu", marks=pytest.mark.slow)])
 def checked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Checked:
     """A run whose lock takes the kernel for every silu, checked: how it misbehaves depends on the number of rows."""
     cwd = tmp_path_factory.mktemp(f"check-{request.param}")
@@ -188,7 +193,7 @@ def checked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return Checked(cwd, request.param, done)
 
 
-@pytest.mark.parametrize("mode", BAD)
+@pytest.mark.parametrize("mode", [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in BAD])
 def test_a_bad_kernel_gets_its_own_status_and_its_reproducer_shows_the_same(checked: Checked, mode: str) -> None:
     if (checked.device, mode) == ("cpu", "on_the_cpu"):
         pytest.skip("on the CPU nothing falls back to it")
