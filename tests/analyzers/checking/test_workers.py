@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ from day0.devices.profile import load_profile
 from day0.playbook import CheckPlan
 from day0.records import CaseResult, Lock, Trace
 from day0.reference_ops.signatures import describe, signature_id
-from tests.golden.make import records
+
+records = import_module("tests.golden.make").records
 
 CPU = torch.device("cpu")
 LOCK = Lock(device="cpu", namespace="base", model="x", entries=())
