@@ -47,7 +47,7 @@ def test_two_files_with_one_identity_are_a_conflict(tmp_path: Path) -> None:
 
 def test_everything_that_ships_has_an_origin_and_a_hash() -> None:
     for one in collect():
-        assert one.origin.startswith(("kernels/torch/", "reference_ops/")), one
+        assert one.origin.startswith(("kernels/torch/", "kernels/triton/", "reference_ops/")), one
         assert len(one.source_hash) == len("sha256:") + 64, one
         assert one.why, one
 
