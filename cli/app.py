@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from day0 import __version__
+from day0.cli.app_canary import canary_app
 from day0.cli.app_check import add_repro, check_app
 from day0.cli.app_convert import convert_app
 from day0.cli.app_devices import device_app
@@ -62,6 +63,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.add_typer(canary_app, name="canary")
 app.add_typer(check_app, name="check")
 app.add_typer(convert_app, name="convert")
 app.add_typer(device_app, name="device")
@@ -216,33 +218,6 @@ def register(
         upgrade=upgrade or [],
         check=check,
         strict=strict,
-        force=force,
-        json=json,
-    )
-
-
-@app.command()
-def canary(
-    run: Run = DEFAULT_RUN,
-    allow_unverified: AllowUnverified = False,
-    locked: Locked = False,
-    frozen: Frozen = False,
-    plant: Plant = None,
-    force: Force = False,
-    json: Json = False,
-) -> None:
-    """Run the model on the device, step by step wider, and stop at the first broken gate.
-
-    Example: day0 canary --run runs/v32
-    """
-    call(
-        "stage",
-        name="canary",
-        run=run,
-        allow_unverified=allow_unverified,
-        locked=locked,
-        frozen=frozen,
-        plant=plant or [],
         force=force,
         json=json,
     )

@@ -1,0 +1,40 @@
+"""`day0 canary` and what stands beside it; signatures only."""
+
+from __future__ import annotations
+
+import typer
+
+from day0.cli.options import DEFAULT_RUN, AllowUnverified, Force, Frozen, Json, Locked, Plant, Run, call
+
+__all__ = ["canary_app"]
+
+canary_app = typer.Typer(rich_markup_mode=None)
+
+
+@canary_app.callback(invoke_without_command=True)
+def canary(
+    context: typer.Context,
+    run: Run = DEFAULT_RUN,
+    allow_unverified: AllowUnverified = False,
+    locked: Locked = False,
+    frozen: Frozen = False,
+    plant: Plant = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Run the model on the device, step by step wider, and stop at the first broken gate.
+
+    Example: day0 canary --run runs/v32
+    """
+    if context.invoked_subcommand is None:
+        call(
+            "stage",
+            name="canary",
+            run=run,
+            allow_unverified=allow_unverified,
+            locked=locked,
+            frozen=frozen,
+            plant=plant or [],
+            force=force,
+            json=json,
+        )
