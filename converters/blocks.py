@@ -135,10 +135,12 @@ def reduce_blocks(groups: Bounds, block_rows: int, block_groups: int) -> Bounds:
 def _pool(values_RG: torch.Tensor, block_rows: int, block_groups: int, *, largest: bool, fill: int) -> torch.Tensor:
     rows, groups = values_RG.shape
     down, right = -rows % block_rows, -groups % block_groups
-    if down or right:
-        values_RG = torch.nn.functional.pad(values_RG, (0, right, 0, down), value=fill)
+    if down:
+        values_RG = torch.nn.functional.pad(values_RG, (0, 0, 0, down), value=fill)
     # Down first, over rows that lie together: the other way round is several times slower.
     bands_MG = _reduce(values_RG.unflatten(0, (-1, block_rows)), 1, largest=largest)
+    if right:
+        bands_MG = torch.nn.functional.pad(bands_MG, (0, right), value=fill)
     return _reduce(bands_MG.unflatten(1, (-1, block_groups)), 2, largest=largest)
 
 

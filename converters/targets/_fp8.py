@@ -16,7 +16,7 @@ from day0.converters.formats._mx import read_mx, read_scales
 from day0.converters.reading import Reader
 from day0.converters.tables import E4M3, E4M3FNUZ, HIGHEST, LOWEST, NAN_ROW, FloatLayout, fp8_table
 from day0.converters.targets._lookup import count_codes, look_up
-from day0.converters.targets._nan import nan_verdict, value_nans
+from day0.converters.targets._nan import has_nan, nan_verdict, value_nans
 from day0.converters.targets._target import ROWS, Job, Made, Target
 from day0.converters.verdict import Verdict, worst
 from day0.converters.weight import GROUP, MxTile, Weight
@@ -134,10 +134,18 @@ def _bounds(job: Job, bytes_RG: torch.Tensor, codes_RP: torch.Tensor | None, blo
 def _scaled_rows(bytes_RG: torch.Tensor, scale_MN: torch.Tensor, block: _Block, weight: Weight) -> torch.Tensor:
     """Return the row of the table for every group."""
     rows, columns = block.sizes(weight)
-    wide = scale_MN.repeat_interleave(min(rows, len(bytes_RG)), 0)[: len(bytes_RG)] if rows > 1 else scale_MN
-    wide = wide.repeat_interleave(-(-columns // GROUP), 1)[:, : bytes_RG.shape[1]]
-    k = (bytes_RG.to(torch.int16) - 127 - wide.to(torch.int16)).clamp_(LOWEST, HIGHEST) - LOWEST
-    return torch.where(bytes_RG == NAN_BYTE, NAN_ROW, k).to(torch.uint8)
+    wide_MG = scale_MN.repeat_interleave(-(-columns // GROUP), 1)[:, : bytes_RG.shape[1]]
+    least_MG = (wide_MG + (127 + LOWEST)).to(torch.int16)
+    height = min(rows, len(bytes_RG))
+    if height and len(bytes_RG) % height == 0:
+        # Whole blocks: each scale meets its rows without being repeated for them.
+        k = (bytes_RG.unflatten(0, (-1, height)) - least_MG.unsqueeze(1)).flatten(0, 1)
+    else:
+        k = bytes_RG - least_MG.repeat_interleave(height, 0)[: len(bytes_RG)]
+    rows_RG = k.clamp_(0, HIGHEST - LOWEST).to(torch.uint8)
+    if has_nan(bytes_RG):
+        rows_RG.masked_fill_(bytes_RG == NAN_BYTE, NAN_ROW)
+    return rows_RG
 
 
 def _judged(

@@ -9,15 +9,20 @@ from day0.converters.targets._target import Job
 from day0.converters.verdict import Verdict
 from day0.converters.weight import GROUP
 
-__all__ = ["nan_verdict", "value_nans"]
+__all__ = ["has_nan", "nan_verdict", "value_nans"]
+
+
+def has_nan(bytes_RG: torch.Tensor) -> bool:
+    """Say whether a scale byte is NaN; the largest one tells, several times sooner than a comparison of each."""
+    return bytes_RG.numel() > 0 and int(bytes_RG.max()) == NAN_BYTE
 
 
 def nan_verdict(job: Job, bytes_RG: torch.Tensor) -> Verdict:
     """Count the NaN scales of a tile; a refusal unless --keep-nan."""
+    if not has_nan(bytes_RG):
+        return Verdict()
     nan = bytes_RG == NAN_BYTE
     count = int(nan.sum())
-    if not count:
-        return Verdict()
     if job.parameters.keep_nan:
         return Verdict(nan=count * GROUP)
     row, group = (int(one) for one in nan.nonzero()[0])
