@@ -35,9 +35,9 @@ def convert(
     from day0.cli.session import environment
     from day0.codec import encode
     from day0.converters.convert import convert as run
-    from day0.converters.convert import report_of
     from day0.converters.folder import open_folder
     from day0.converters.plan import make_plan, refuse_inexact
+    from day0.converters.summary import report_of
     from day0.converters.tiers.load import pick_tier
 
     talk = Talk(as_json=json)

@@ -12,28 +12,23 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from day0 import __version__
-from day0.codec import encode
-from day0.converters.config import finer_targets, left_quantised, new_config
+from day0.converters.companions import index_names, write_companions
 from day0.converters.folder import MANIFEST
 from day0.converters.header import read_header
 from day0.converters.journal import JOURNAL, Journal, Stamps
 from day0.converters.plan import Item, Plan, refuse_inexact
-from day0.converters.shard import METADATA, Stopped, write_shard
+from day0.converters.shard import Stopped, write_shard
+from day0.converters.summary import report_of, size_of
 from day0.converters.textfile import read_text
 from day0.converters.tiers._tier import Tier
 from day0.converters.verdict import Verdict, acceptable
-from day0.converters.writer import PART, planned_size, sync_folder
+from day0.converters.writer import PART, sync_folder
 from day0.errors import Day0Error
-from day0.records.convert import ConvertedFile, ConvertedWeight, ConvertReport
+from day0.records.convert import ConvertReport
 
-__all__ = ["MANIFEST", "Step", "convert", "report_of"]
-
-INDEX = "model.safetensors.index.json"
-LINKED_FROM = 16 << 20
-"""Smaller files are copied: who edits a tokenizer of the result does not mean the source's."""
+__all__ = ["MANIFEST", "Step", "convert"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,7 +76,7 @@ def convert(
         _refuse_changed(plan, plan.items())
         plan = _with_verdicts(plan, verdicts)
         report = report_of(plan, done=True)
-        _rest(plan, target, report, environment or {})
+        write_companions(plan, target, report, environment or {})
         journal.remove()
         sync_folder(target)
     except OSError as error:
@@ -136,7 +131,7 @@ def _finished(plan: Plan, target: Path) -> ConvertReport | None:
             what = f"{file.name} is missing or has another size than {file.bytes:,} bytes"
             raise Day0Error(str(target), what, hint=f"remove {MANIFEST} and run it again into a new folder")
     recorded = {file.name for file in found.files}
-    for name in (*plan.shards, "config.json", *_index_names(plan)):
+    for name in (*plan.shards, "config.json", *index_names(plan)):
         if not (target / name).is_file() or (name in plan.shards and name not in recorded):
             what = f"{name} is missing" if name not in plan.shards else f"{MANIFEST} does not name {name}"
             raise Day0Error(str(target), what, hint="run it again into a new folder")
@@ -198,12 +193,8 @@ def _refuse_changed(plan: Plan, items: tuple[Item, ...]) -> None:
             raise Day0Error(str(path), what, hint="run the same command again; what was made from it is made anew")
 
 
-def _size(items: tuple[Item, ...]) -> int:
-    return planned_size([output for item in items for output in item.outputs.values()], METADATA)
-
-
 def _refuse_full(plan: Plan, target: Path, journal: Journal) -> None:
-    needed = sum(_size(items) for name, items in plan.shards.items() if name not in journal.done)
+    needed = sum(size_of(items) for name, items in plan.shards.items() if name not in journal.done)
     free = shutil.disk_usage(target).free
     if needed > free:
         what = f"{needed:,} bytes are still to be written, and {free:,} are free"
@@ -240,7 +231,7 @@ def _shards(
 ) -> dict[str, dict[str, Verdict]]:
     open_ = {name: items for name, items in plan.shards.items() if name not in journal.done}
     total = sum(item.source_bytes for items in open_.values() for item in items)
-    progress = _Progress(total, {name: _size(items) for name, items in open_.items()}, watch)
+    progress = _Progress(total, {name: size_of(items) for name, items in open_.items()}, watch)
     lock = threading.Lock()
 
     def one(name: str) -> None:
@@ -292,129 +283,3 @@ def _with_verdicts(plan: Plan, verdicts: dict[str, dict[str, Verdict]]) -> Plan:
         for name, items in plan.shards.items()
     }
     return replace(plan, shards=shards)
-
-
-# -------------------------------------------------------------------------------------------------- everything else
-
-
-def _rest(plan: Plan, target: Path, report: ConvertReport, environment: dict[str, str]) -> None:
-    for name in plan.folder.others:
-        _bring(plan.folder.path / name, target / name)
-    _write_text(target / "config.json", _pretty(new_config(plan)))
-    text = encode(report, inputs={"source": report.source}, environment=environment)
-    _write_text(target / MANIFEST, text)
-    for name in _index_names(plan):
-        _write_text(target / name, _pretty(_index(plan)))
-
-
-def _index_names(plan: Plan) -> tuple[str, ...]:
-    return (plan.folder.index or INDEX,) if plan.folder.index is not None or len(plan.shards) > 1 else ()
-
-
-def _bring(source: Path, target: Path) -> None:
-    if target.exists():
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    source = source.resolve()
-    if source.stat().st_size >= LINKED_FROM:
-        try:
-            os.link(source, target)
-            return
-        except OSError:
-            pass  # another file system, or one without links
-    part = target.with_name(target.name + PART)
-    shutil.copyfile(source, part)
-    part.rename(target)
-
-
-def _index(plan: Plan) -> dict[str, Any]:
-    places = {
-        output.name: name for name, items in plan.shards.items() for item in items for output in item.outputs.values()
-    }
-    total = sum(output.nbytes for item in plan.items() for output in item.outputs.values())
-    metadata = {**plan.folder.index_metadata, "total_size": total}
-    metadata.pop("total_parameters", None)
-    return {"metadata": metadata, "weight_map": dict(sorted(places.items()))}
-
-
-def _pretty(document: dict[str, Any]) -> str:
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-
-
-def _write_text(path: Path, text: str) -> None:
-    part = path.with_name(path.name + PART)
-    with part.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    part.rename(path)
-
-
-# ------------------------------------------------------------------------------------------------------ the report
-
-
-def report_of(plan: Plan, *, done: bool) -> ConvertReport:
-    """Return what a plan will do, or did."""
-    files = [ConvertedFile(name=name, bytes=_size(items), kind="weights") for name, items in plan.shards.items()]
-    for name in plan.folder.others:
-        size = (plan.folder.path / name).stat().st_size
-        files.append(ConvertedFile(name=name, bytes=size, kind="linked" if size >= LINKED_FROM else "copied"))
-    items = plan.items()
-    notes = [*plan.notes, *_ragged(items)]
-    notes += [
-        f"{count} weights became {name}, because --finer is exact there"
-        for name, count in sorted(finer_targets(plan).items())
-    ]
-    if plan.target.quantisation is not None and (count := left_quantised(plan)):
-        notes.append(f"{count} tensors stay in the narrow format they had, which config.json no longer describes")
-    return ConvertReport(
-        source=plan.folder.fingerprint(),
-        parameters=plan.parameters,
-        architecture=plan.architecture.name,
-        done=done,
-        weights=tuple(_row(item) for item in items if item.target is not None and item.weight is not None),
-        kept=tuple(sorted(item.kept.name for item in items if item.kept is not None)),
-        dropped=plan.dropped,
-        left=plan.folder.left,
-        files=tuple(files),
-        source_bytes=sum(one.size for one in plan.folder.shards.values()),
-        bytes=sum(one.bytes for one in files if one.kind == "weights"),
-        notes=tuple(notes),
-    )
-
-
-def _ragged(items: tuple[Item, ...]) -> list[str]:
-    """Say where a loader that takes the block from the ratio of the shapes would take a wrong one."""
-    found = [
-        item.weight.name
-        for item in items
-        if item.weight is not None and item.target is not None and item.target.name in ("fp8-128x128", "fp8-1x128")
-        if item.weight.columns % 128 or (item.target.name == "fp8-128x128" and item.weight.rows % 128)
-    ]
-    if not found:
-        return []
-    note = (
-        f"{len(found)} weights have sizes that 128 does not divide, such as {found[0]}: the last block is smaller, as "
-        "in DeepSeek's checkpoints; transformers 5.24 takes the block from the ratio of the shapes and reads them wrongly"
-    )
-    return [note]
-
-
-def _row(item: Item) -> ConvertedWeight:
-    weight, verdict = item.weight, item.verdict
-    if weight is None or item.target is None:
-        raise TypeError("not a weight")
-    return ConvertedWeight(
-        name=weight.name,
-        shape=item.outputs["weight"].shape if item.transposed else weight.shape,
-        source=weight.format.name,
-        target=item.target.name,
-        exactness=verdict.exactness,
-        changed=verdict.changed,
-        bound=verdict.bound,
-        subnormal=verdict.subnormal,
-        nan=verdict.nan,
-        why=verdict.refusal,
-        source_bytes=item.source_bytes,
-        bytes=sum(one.nbytes for one in item.outputs.values()),
-    )

@@ -67,19 +67,19 @@ def _columns(payload: Stored, scales: Stored, quantisation: Mapping[str, object]
 
 
 def _group(quantisation: Mapping[str, object]) -> int | None:
+    """Return the group size that the config names, where it names one only."""
     found = quantisation.get("config_groups")
-    sizes = set()
-    for one in found.values() if isinstance(found, Mapping) else ():
-        weights = one.get("weights") if isinstance(one, Mapping) else None
-        size = weights.get("group_size") if isinstance(weights, Mapping) else None
-        if isinstance(weights, Mapping) and weights.get("num_bits", 4) != 4:
-            raise Day0Error(
-                "config.json",
-                f"weights of {str(weights['num_bits'])[:20]} bits are packed, and day0 reads 4",
-                hint="decode it with the tool that made it, and convert that",
-            )
-        if type(size) is int and size > 0:
-            sizes.add(size)
+    groups = found.values() if isinstance(found, Mapping) else ()
+    weights = [one["weights"] for one in groups if isinstance(one, Mapping) and isinstance(one.get("weights"), Mapping)]
+    for one in weights:
+        if one.get("num_bits", 4) != 4:
+            what = f"weights of {str(one['num_bits'])[:20]} bits are packed, and day0 reads 4"
+            hint = "decode it with the tool that made it, and convert that"
+            raise Day0Error("config.json", what, hint=hint)
+    if weights and all(one.get("symmetric") is False for one in weights):
+        what = "weights of 4 bits are said to be not symmetric, and have no zero points"
+        raise Day0Error("config.json", what, hint="fetch the checkpoint again, with all of its tensors")
+    sizes = {size for one in weights if type(size := one.get("group_size")) is int and size > 0}
     return sizes.pop() if len(sizes) == 1 else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
@@ -87,7 +88,7 @@ class StreamLane:
         self._device = device
         self._stream = torch.cuda.Stream(device)
         self._read: dict[int, torch.cuda.Event] = {}
-        self._timed: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        self._timed: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
         self._seconds = 0.0
         self._lock = threading.Lock()
 
@@ -110,6 +111,7 @@ class StreamLane:
                 return done
             ended.record(self._stream)
             self._timed.append((began, ended))
+            self._add_up()
         done.set_result(ended)
         return done
 
@@ -127,9 +129,14 @@ class StreamLane:
         """Return the sum; waits for the stream."""
         self._stream.synchronize()
         with self._lock:
-            self._seconds += sum(began.elapsed_time(ended) for began, ended in self._timed) / 1000
-            self._timed.clear()
+            self._add_up()
         return self._seconds
+
+    def _add_up(self) -> None:
+        """Take the time of what is over, so that a long run keeps no events; nothing is waited for."""
+        while self._timed and self._timed[0][1].query():
+            began, ended = self._timed.popleft()
+            self._seconds += began.elapsed_time(ended) / 1000
 
     def close(self) -> None:
         """Wait for the stream."""

@@ -142,7 +142,7 @@ def _scaled_rows(bytes_RG: torch.Tensor, scale_MN: torch.Tensor, block: _Block, 
         k = (bytes_RG.unflatten(0, (-1, height)) - least_MG.unsqueeze(1)).flatten(0, 1)
     else:
         k = bytes_RG - least_MG.repeat_interleave(height, 0)[: len(bytes_RG)]
-    rows_RG = k.clamp_(0, HIGHEST - LOWEST).to(torch.uint8)
+    rows_RG: torch.Tensor = k.clamp_(0, HIGHEST - LOWEST).to(torch.uint8)
     if has_nan(bytes_RG):
         rows_RG.masked_fill_(bytes_RG == NAN_BYTE, NAN_ROW)
     return rows_RG

@@ -198,6 +198,25 @@ def test_int4_with_columns_in_another_order(kit: Any, tmp_path: Path) -> None:
         kit.run(source, tmp_path / "t", "bf16", keep_unknown=True, allow_bounded=True)
 
 
+def test_int4_that_lost_its_zero_points(kit: Any, tmp_path: Path) -> None:
+    """The config says that there are some, and none is there: decoded as symmetric, every value was wrong."""
+    source = kit.write(tmp_path / "s", kit.int4(), "deepseek_v3")
+    path = source / "config.json"
+    config = json.loads(path.read_text())
+
+    def said(*symmetric: bool) -> None:
+        weights = [{"num_bits": 4, "group_size": 32, "symmetric": one} for one in symmetric]
+        groups = {f"group_{number}": {"weights": one} for number, one in enumerate(weights)}
+        config["quantization_config"] = {"quant_method": "compressed-tensors", "config_groups": groups}
+        path.write_text(json.dumps(config))
+
+    said(False)
+    with pytest.raises(Day0Error, match="have no zero points"):
+        kit.run(source, tmp_path / "t", "bf16", allow_bounded=True)
+    said(False, True)
+    kit.run(source, tmp_path / "u", "bf16", allow_bounded=True)
+
+
 @pytest.mark.parametrize("to", ["mxfp8", "fp8", "fp8-row", "bf16", "mxfp4"])
 def test_every_scale_byte_is_read_again(kit: Any, tmp_path: Path, to: str) -> None:
     """NaN that was kept as a scale byte was refused when the result was read, and 2^127 was infinite there."""
