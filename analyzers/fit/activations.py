@@ -9,13 +9,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import nn
 
 from day0.analyzers.fit.cache import CacheTensor, Found, cache_tensors, compare_caches, walk_tensors
-from day0.analyzers.fit.lifetimes import LifetimeRecorder, Storage, WeightMark, watch_experts
+from day0.analyzers.fit.lifetimes import LifetimeRecorder, Recipes, Storage, WeightMark, watch_experts
 from day0.analyzers.fit.plan import Lifetime, MemoryPlan, plan_memory
 from day0.analyzers.fit.weights import ModelShape, Weight, is_experts_path
 from day0.errors import Day0Error
@@ -60,12 +61,25 @@ class ActivationSet:
     note: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Activations:
-    """The plans: with attention and indexer as fused operators, and as the Python code stands."""
+    """The plans: with attention and indexer as fused operators, and as the Python code stands.
 
-    fused: MemoryPlan
-    written: MemoryPlan
+    Each is made when it is asked for: a search over layouts asks for the first alone.
+    """
+
+    lives: tuple[Lifetime, ...]
+    inside: tuple[bool, ...]
+
+    @cached_property
+    def fused(self) -> MemoryPlan:
+        """Without what a fused operator keeps to itself."""
+        return plan_memory([life for life, within in zip(self.lives, self.inside, strict=True) if not within])
+
+    @cached_property
+    def written(self) -> MemoryPlan:
+        """With all tensors."""
+        return plan_memory(self.lives) if any(self.inside) else self.fused
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,12 +110,13 @@ def measure(
         what = "it brings its own inputs and takes no token ids, and so cache and activations cannot be read"
         raise Day0Error(spec.source, what, hint="figures are of the weights alone")
     asked = chunk = max(1, min(chunk, context // 2))
-    chunk = _affordable(spec, model, weights, chunk)
+    recipes: Recipes = {}
+    chunk = _affordable(spec, model, weights, chunk, recipes)
     lengths = _contexts(spec, shape, _page(model), context - chunk)
     recordings, caches = [], []
     for before in lengths:
         progress(f"running {chunk} tokens after {before} on meta")
-        recording, kept = _recorded(spec, model, weights, before, chunk)
+        recording, kept = _recorded(spec, model, weights, before, chunk, recipes)
         recordings.append(recording)
         caches.append(kept)
     rows = compare_caches(caches[0], caches[1], lengths, shape.latent_rank)
@@ -114,9 +129,9 @@ def unmeasured(chunk: int) -> Measured:
     return Measured(cache=(), activations=nothing, chunk=chunk)
 
 
-def _affordable(spec: ModelSpec, model: nn.Module, weights: tuple[Weight, ...], chunk: int) -> int:
+def _affordable(spec: ModelSpec, model: nn.Module, weights: tuple[Weight, ...], chunk: int, recipes: Recipes) -> int:
     """Return how many tokens to record: fewer than asked where the model loops over tokens in Python."""
-    short, long = (_recorded(spec, model, weights, 0, tokens)[0] for tokens in (8, 24))
+    short, long = (_recorded(spec, model, weights, 0, tokens, recipes)[0] for tokens in (8, 24))
     per_token = (len(long) - len(short)) / 16
     return min(chunk, max(16, int(MOST_STORAGES / per_token))) if per_token > 0 else chunk
 
@@ -139,18 +154,21 @@ def _contexts(spec: ModelSpec, shape: ModelShape, page: int, asked: int) -> tupl
 
 
 def _recorded(
-    spec: ModelSpec, model: nn.Module, weights: tuple[Weight, ...], before: int, chunk: int
+    spec: ModelSpec, model: nn.Module, weights: tuple[Weight, ...], before: int, chunk: int, recipes: Recipes
 ) -> tuple[list[Storage], tuple[Found, ...]]:
     ids = token_ids(spec, 1, before + chunk, seed=0).to("meta")
     marks = _marks(model, weights)
     try:
-        cache = step(model, ids[:, :before], None).cache if before else None
+        with LifetimeRecorder(
+            {}, recipes
+        ):  # of no interest: it makes results as the one below does, once for all layers
+            cache = step(model, ids[:, :before], None).cache if before else None
         found = cache_tensors(cache) if before else ()
         # Held until the end: the address of a storage that is gone is given to a new one.
         held = (ids, *walk_tensors(cache))
         for tensor in held:
             marks.setdefault(int(tensor.untyped_storage()._cdata), WeightMark(cut="given"))
-        recorder = LifetimeRecorder(marks)
+        recorder = LifetimeRecorder(marks, recipes)
         with watch_experts(model, is_experts_path, recorder), recorder:
             output = _call(model, ids[:, before:], cache)
             kept = getattr(output, "past_key_values", None) or getattr(output, "cache", None)
@@ -239,5 +257,4 @@ def plan_activations(found: ActivationSet, *, context: int, tokens: int, parts: 
         size = (one.fixed + one.per_token * before) * scale
         lives.append(Lifetime(one.begin, one.end, -(-round(size) // (parts if one.sharded else 1))))
         inside.append(one.inside)
-    fused = [life for life, within in zip(lives, inside, strict=True) if not within]
-    return Activations(fused=plan_memory(fused), written=plan_memory(lives) if any(inside) else plan_memory(fused))
+    return Activations(lives=tuple(lives), inside=tuple(inside))

@@ -15,10 +15,15 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from day0.analyzers.recording.fingerprint import call_key
+from day0.analyzers.recording.memo import Recipe, recipe_of
 from day0.reference_ops.load import load_operators
 from day0.reference_ops.signatures import tensors_in
 
-__all__ = ["LifetimeRecorder", "Storage", "WeightMark", "watch_experts"]
+__all__ = ["LifetimeRecorder", "Recipes", "Storage", "WeightMark", "watch_experts"]
+
+Recipes = dict[tuple[Any, ...], Recipe | None]
+"""How to make the results of a call again, by what the call is; None where they are more than fresh layouts."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -58,11 +63,15 @@ class _State:
 
 
 class LifetimeRecorder(TorchDispatchMode):
-    """Records allocations while it is active; `marks` tells weights from other tensors, by address of their storage."""
+    """Records allocations while it is active; `marks` tells weights from other tensors, by address of their storage.
 
-    def __init__(self, marks: dict[int, WeightMark]) -> None:
+    `recipes` keeps how results are made again: recorders of one model share it, and equal layers run once.
+    """
+
+    def __init__(self, marks: dict[int, WeightMark], recipes: Recipes | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's modes carry no annotations
         self.marks = marks
+        self.recipes: Recipes = {} if recipes is None else recipes
         self.state = _State()
 
     @property
@@ -74,13 +83,26 @@ class LifetimeRecorder(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        result = _run(func, args, kwargs)
+        # Tensors of other classes may hold values, and then the layout is not all that a result is.
+        result = _run(func, args, kwargs) if types else self._made(func, args, kwargs)
         self.state.now += 1
         results = tuple(tensors_in((result,)))
         if results:
             given = [_address(tensor) for tensor in tensors_in((args, kwargs))]
             for tensor in results:
                 self._see(func.name(), tensor, given)
+        return result
+
+    def _made(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        key = call_key(func, args, kwargs)
+        recipe = self.recipes.get(key)
+        if recipe is not None:
+            return recipe.make()
+        result = _run(func, args, kwargs)
+        if key not in self.recipes:
+            given = {_address(tensor) for tensor in tensors_in((args, kwargs))}
+            shared = tuple(("",) for tensor in tensors_in((result,)) if _address(tensor) in given)
+            self.recipes[key] = recipe_of(func, result, shared)
         return result
 
     def _see(self, op: str, tensor: torch.Tensor, given: list[int]) -> None:

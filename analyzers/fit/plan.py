@@ -6,7 +6,7 @@ what lives at one moment, below which no plan can go.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,18 +47,19 @@ def plan_memory(lives: Sequence[Lifetime]) -> MemoryPlan:
     sizes = [_aligned(one.bytes) for one in lives]
     if not lives:
         return MemoryPlan(offsets=(), planned=0, unplanned=0, bound=0, strategy="nothing to plan")
-    plans = [("first fit in time", _in_time(lives, sizes))]
-    if len(lives) <= LARGEST_BY_SIZE:
-        plans.append(("largest first", _by_size(lives, sizes)))
-    tops = [max(offset + size for offset, size in zip(offsets, sizes, strict=True)) for _, offsets in plans]
-    best = min(range(len(plans)), key=tops.__getitem__)
-    return MemoryPlan(
-        offsets=tuple(plans[best][1]),
-        planned=tops[best],
-        unplanned=sum(sizes),
-        bound=largest_live(lives),
-        strategy=plans[best][0],
-    )
+    bound = largest_live(lives)
+    strategy, offsets = "first fit in time", _in_time(lives, sizes)
+    planned = _top(offsets, sizes)
+    # Where that one reaches the bound already, nothing can be better.
+    if planned > bound and len(lives) <= LARGEST_BY_SIZE:
+        other = _by_size(lives, sizes)
+        if _top(other, sizes) < planned:
+            strategy, offsets, planned = "largest first", other, _top(other, sizes)
+    return MemoryPlan(offsets=tuple(offsets), planned=planned, unplanned=sum(sizes), bound=bound, strategy=strategy)
+
+
+def _top(offsets: Sequence[int], sizes: Sequence[int]) -> int:
+    return max(offset + size for offset, size in zip(offsets, sizes, strict=True))
 
 
 def largest_live(lives: Sequence[Lifetime]) -> int:
@@ -93,7 +94,7 @@ def _in_time(lives: Sequence[Lifetime], sizes: list[int]) -> list[int]:
     return offsets
 
 
-def _lowest_gap(places: list[tuple[int, int, int]], size: int) -> int:
+def _lowest_gap(places: Iterable[tuple[int, int, int]], size: int) -> int:
     at = 0
     for begin, end, _ in places:
         if begin - at >= size:
@@ -111,6 +112,6 @@ def _by_size(lives: Sequence[Lifetime], sizes: list[int]) -> list[int]:
     for number in sorted(range(len(lives)), key=lambda index: (-sizes[index], index)):
         meets = np.flatnonzero(placed & (begins < ends[number]) & (ends > begins[number]))
         meets = meets[np.argsort(lows[meets], kind="stable")]
-        at = _lowest_gap([(int(lows[one]), int(highs[one]), 0) for one in meets], sizes[number])
+        at = _lowest_gap(zip(lows[meets].tolist(), highs[meets].tolist(), meets, strict=True), sizes[number])
         lows[number], highs[number], placed[number] = at, at + sizes[number], True
     return [int(low) for low in lows]

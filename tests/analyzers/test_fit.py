@@ -371,7 +371,7 @@ def test_an_extended_plan_is_that_of_the_context_itself() -> None:
     extended = _report("toy", context=512, chunk=16, cards=1)
     model = spec.build("meta")
     weights = count_weights(model)
-    stored = activations._recorded(spec, model, weights, 496, 16)[0]
+    stored = activations._recorded(spec, model, weights, 496, 16, {})[0]
     exact = activations._paired([stored, stored], (495, 496), 496, 16)
     plan = activations.plan_activations(exact, context=512, tokens=16, parts=1)
     assert extended.plan is not None
