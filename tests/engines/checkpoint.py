@@ -43,7 +43,7 @@ def main(folder: Path) -> None:
             # Norms of ones would hide a kernel that leaves the weight out.
             weight.normal_(1.0 if "norm" in name else 0.0, SPREAD)
     model.save_pretrained(folder)
-    tokens = [_greedy(model, prompt) for prompt in PROMPTS]
+    tokens = [greedy(model, prompt) for prompt in PROMPTS]
     baseline = {"prompts": PROMPTS, "new_tokens": NEW_TOKENS, "tokens": tokens}
     (folder / "baseline.json").write_text(json.dumps(baseline) + "\n", encoding="utf-8")
     parameters = sum(weight.numel() for weight in model.parameters())
@@ -51,7 +51,8 @@ def main(folder: Path) -> None:
     print(f"baseline    transformers: {tokens}")
 
 
-def _greedy(model: LlamaForCausalLM, prompt: list[int]) -> list[int]:
+def greedy(model: LlamaForCausalLM, prompt: list[int]) -> list[int]:
+    """Return the tokens that transformers says after a prompt."""
     ids = torch.tensor([prompt])
     with torch.no_grad():
         out = model.generate(

@@ -28,5 +28,9 @@ for engine in "${engines[@]}"; do
     make_env "$engine"
     echo "engines: $engine"
     "$ours" "$here/run_$engine.py" "$work/$engine/bin/python" "$work/run-$engine" ${CASES:-} || failed=1
+    if [ "$engine" = vllm ] && [ -z "${CASES:-}" ]; then
+        echo "engines: converted checkpoints in $engine"
+        "$ours" "$here/run_convert.py" "$work/$engine/bin/python" "$work/run-convert" || failed=1
+    fi
 done
 exit "$failed"
