@@ -26,6 +26,7 @@ from day0.analyzers.judging.judgement import Judgement
 from day0.analyzers.judging.kinds import without_values
 from day0.analyzers.judging.reference import RUN_ERRORS, Reference, references
 from day0.analyzers.judging.results import side_effects
+from day0.devices.leaves import leaf_dtypes
 from day0.records import CaseResult, Lock, LockEntry, Signature
 from day0.reference_ops._spec import Operator
 from day0.reference_ops.load import load_operators
@@ -296,10 +297,11 @@ def may_guard(operator: Any) -> bool:
 
 def _owner(case: Case, lock: Lock) -> LockEntry | None:
     """Return the entry of the lock that this call goes to: by signature, else by operator and dtypes, as routers do."""
-    found = next((entry for entry in lock.entries if case.signature_id in entry.signatures), None)
+    dtypes = leaf_dtypes(case.signature)
+    mine = (entry for entry in lock.entries if case.signature_id in entry.signatures)
+    found = next((entry for entry in mine if case.form == "traced" or entry.dtypes == dtypes), None)
     if found is not None:
         return found
-    dtypes = tuple(value.dtype for value in tensor_values(case.signature))
     alike = (entry for entry in lock.entries if entry.operator == case.signature.op and entry.dtypes == dtypes)
     return next(alike, None)
 

@@ -55,9 +55,12 @@ def by_turns(many: Iterable[T], key: Callable[[T], object], most: int) -> list[T
 
 
 def cases_of(calls: Iterable[tuple[str, Signature]], seed: int, devices: int) -> list[Case]:
-    """Return all cases of some calls, each with the rare ones."""
-    plan = CheckPlan(seed=seed)
-    return [case for id_, call in calls for case in plan_signature(call, id_, plan, devices=devices)]
+    """Return all cases of some calls, each with the rare ones; those that follow from an operator alone come once."""
+    plan, seen, found = CheckPlan(seed=seed), set[str](), list[Case]()
+    for id_, call in calls:
+        found += plan_signature(call, id_, plan, once=call.op not in seen, devices=devices)
+        seen.add(call.op)
+    return found
 
 
 def plain_cases(cases: Iterable[Case]) -> list[Case]:

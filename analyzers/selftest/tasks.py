@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 
@@ -38,7 +39,7 @@ CLEAN = 2
 KERNEL_CALLS = 5
 """On which a bundled kernel is checked with all their cases for one seed; for the others three with the plain ones."""
 CONFIRMED = 12
-"""Suspect cases that are repeated without the fault at most, until one of them passes there."""
+"""Suspect cases of one status that are repeated without the fault at most, until one of them passes there."""
 
 
 class Workshop:
@@ -128,10 +129,13 @@ class Workshop:
 
     def _confirmed(self, judged: Sequence[Judged], repeated: dict[str, Judged]) -> Judged | None:
         """Repeat suspect cases without the fault, strongest evidence first, until one of them passes there."""
+        # By status: cases that fall back to the CPU, fault or not, must not use up the tries of those that fail.
+        tried = Counter(one.result.status for one in judged if one.case.key in repeated)
         for one in strongest(judged):
-            if one.case.key not in repeated and len(repeated) >= CONFIRMED:
-                return None
             if one.case.key not in repeated:
+                if tried[one.result.status] >= CONFIRMED:
+                    continue
+                tried[one.result.status] += 1
                 repeated[one.case.key] = judge_case(one.case, self.bench, rules=())
             if is_suspect(one.result, repeated[one.case.key].result.status):
                 return one

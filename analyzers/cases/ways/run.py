@@ -63,7 +63,7 @@ def other_overload(case: Case, lock: Lock) -> str:
     return owner if owner != case.signature.op else ""
 
 
-_OTHER_CALLS = ("inplace", "out", "copied", "half")
+_OTHER_CALLS = ("inplace", "out", "copied", "half", "own_sample", "own_traced")
 """Forms that are other overloads or dtypes, which a device need not have as long as no model asks for them."""
 
 
