@@ -205,7 +205,7 @@ def _judged(call: _Call, outcome: Outcome, run: Run) -> CaseResult:
         return _ended(call, outcome, error)
     if more is not None and not more.passed:
         return outcome.judged("fail", more, golden)
-    return _passed(outcome, run, judgement, golden)
+    return _noting(_passed(outcome, run, judgement, golden), more.notes if more is not None else (), "")
 
 
 def _passed(outcome: Outcome, run: Run, judgement: Judgement, golden: str) -> CaseResult:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 
@@ -12,9 +11,10 @@ from day0.analyzers.cases.case import Case
 from day0.analyzers.cases.ways.run import device_count
 from day0.analyzers.selftest.bench import Bench, lock_with, open_bench
 from day0.analyzers.selftest.choosing import by_turns, cases_of, dtypes_of, plain_cases, spread_cases
-from day0.analyzers.selftest.judged import Judged, judge_case, objections_of, touched_by
+from day0.analyzers.selftest.judged import Judged, judge_case, touched_by
 from day0.analyzers.selftest.models import clean_model, planted_in_model, toy_mistake
-from day0.analyzers.selftest.scoring import NOT_MEASURED, alarm_of, found_of, held_out, is_suspect, strongest
+from day0.analyzers.selftest.scoring import NOT_MEASURED, alarm_of, found_of, held_out
+from day0.analyzers.selftest.trying import FIRST_CASES, try_fault
 from day0.analyzers.selftest.usual.load import load_usual
 from day0.devices.faults.load import load_faults
 from day0.devices.profile import DeviceProfile
@@ -26,10 +26,6 @@ from day0.registry.resolve import judge
 
 __all__ = ["Workshop"]
 
-FIRST_CASES = 32
-"""On which every fault is tried."""
-USUAL_CASES = 120
-"""On which the usual rules are asked, each until it has objected; on more where the check needs more."""
 CASES = 600
 """On which a fault is tried until it is found."""
 DIFFERENCE_CASES = 72
@@ -38,8 +34,6 @@ CLEAN = 2
 """Cases of each call on the device without a fault."""
 KERNEL_CALLS = 5
 """On which a bundled kernel is checked with all their cases for one seed; for the others three with the plain ones."""
-CONFIRMED = 12
-"""Suspect cases of one status that are repeated without the fault at most, until one of them passes there."""
 
 
 class Workshop:
@@ -82,8 +76,8 @@ class Workshop:
     def fault(self, name: str, ids: Sequence[str]) -> tuple[FaultScore, RightScore]:
         """Try one planted fault on calls that come to its operators; return too what was said without the fault."""
         fault = load_faults()[name]
-        judged, against, found, confirmed = self._tried(name, spread_cases(self.cases(ids), CASES))
-        clean = [*confirmed, *(one for one in judged if one.broken)]
+        trial = try_fault(fault, spread_cases(self.cases(ids), CASES), self.bench, self._rules())
+        clean = [*trial.repeated.values(), *(one for one in trial.judged if one.broken)]
         score = FaultScore(
             name=name,
             family=fault.family,
@@ -91,55 +85,11 @@ class Workshop:
             does=fault.does,
             operators=fault.operators,
             held_out=held_out(name),
-            operator=found_of(judged, found),
+            operator=found_of(trial.judged, trial.found, warns=fault.warns),
             model=NOT_MEASURED,
-            usual=against,
+            usual=trial.against,
         )
         return score, _right("clean device", clean)
-
-    def _tried(
-        self, name: str, cases: Sequence[Case]
-    ) -> tuple[list[Judged], dict[str, bool], Judged | None, list[Judged]]:
-        """Check cases with a fault, and ask the usual rules on the same ones, each until it has objected.
-
-        Returns what was judged, which usual rules object, the case that shows the fault best and passes without it,
-        and all that was repeated without it.
-        """
-        judged: list[Judged] = []
-        repeated: dict[str, Judged] = {}
-        against = dict.fromkeys(self._rules(), False)
-        found: Judged | None = None
-        for number, case in enumerate(cases):
-            if found is not None and number >= USUAL_CASES:
-                break
-            left = tuple(rule for rule, objects in against.items() if not objects)
-            if number < FIRST_CASES or found is None:
-                judged.append(judge_case(case, self.bench, name, rules=left))
-                objections = judged[-1].objections
-            elif left:
-                objections = objections_of(case, self.bench, name, left)
-            else:
-                break
-            if objections:
-                clean = objections_of(case, self.bench, "", objections) or ()
-                against |= {rule: True for rule in objections if rule not in clean}
-            if found is None or number == FIRST_CASES - 1:
-                found = self._confirmed(judged, repeated) or found
-        return judged, against, found, list(repeated.values())
-
-    def _confirmed(self, judged: Sequence[Judged], repeated: dict[str, Judged]) -> Judged | None:
-        """Repeat suspect cases without the fault, strongest evidence first, until one of them passes there."""
-        # By status: cases that fall back to the CPU, fault or not, must not use up the tries of those that fail.
-        tried = Counter(one.result.status for one in judged if one.case.key in repeated)
-        for one in strongest(judged):
-            if one.case.key not in repeated:
-                if tried[one.result.status] >= CONFIRMED:
-                    continue
-                tried[one.result.status] += 1
-                repeated[one.case.key] = judge_case(one.case, self.bench, rules=())
-            if is_suspect(one.result, repeated[one.case.key].result.status):
-                return one
-        return None
 
     def difference(self, name: str, ids: Sequence[str], seed: int) -> RightScore:
         """Try a difference that is no fault."""
