@@ -11,9 +11,11 @@ from day0.playbook import CheckPlan
 from day0.records import Signature
 from day0.reference_ops.signatures import tensor_values
 
-__all__ = ["by_turns", "calls_for", "cases_of", "dtypes_of", "even", "parts", "plain_cases", "spread_cases"]
+__all__ = ["Planned", "by_turns", "calls_for", "cases_of", "dtypes_of", "even", "parts", "plain_cases", "spread_cases"]
 
 T = TypeVar("T")
+Planned = dict[tuple[str, bool], tuple[Case, ...]]
+"""Cases by id of a call, and whether those that follow from its operator alone are among them."""
 
 
 def calls_for(
@@ -54,11 +56,20 @@ def by_turns(many: Iterable[T], key: Callable[[T], object], most: int) -> list[T
     return [group[turn] for turn in range(deepest) for group in groups.values() if turn < len(group)][:most]
 
 
-def cases_of(calls: Iterable[tuple[str, Signature]], seed: int, devices: int) -> list[Case]:
-    """Return all cases of some calls, each with the rare ones; those that follow from an operator alone come once."""
-    plan, seen, found = CheckPlan(seed=seed), set[str](), list[Case]()
+def cases_of(
+    calls: Iterable[tuple[str, Signature]], plan: CheckPlan, devices: int, planned: Planned | None = None
+) -> list[Case]:
+    """Return all cases of some calls, each with the rare ones; those that follow from an operator alone come once.
+
+    `planned` keeps what was planned: many faults are tried on the same calls.
+    """
+    kept = planned if planned is not None else {}
+    seen, found = set[str](), list[Case]()
     for id_, call in calls:
-        found += plan_signature(call, id_, plan, once=call.op not in seen, devices=devices)
+        key = (id_, call.op not in seen)
+        if key not in kept:
+            kept[key] = tuple(plan_signature(call, id_, plan, once=key[1], devices=devices))
+        found += kept[key]
         seen.add(call.op)
     return found
 

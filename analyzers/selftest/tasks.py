@@ -10,7 +10,7 @@ import torch
 from day0.analyzers.cases.case import Case
 from day0.analyzers.cases.ways.run import device_count
 from day0.analyzers.selftest.bench import Bench, lock_with, open_bench
-from day0.analyzers.selftest.choosing import by_turns, cases_of, dtypes_of, plain_cases, spread_cases
+from day0.analyzers.selftest.choosing import Planned, by_turns, cases_of, dtypes_of, plain_cases, spread_cases
 from day0.analyzers.selftest.judged import Judged, judge_case, touched_by
 from day0.analyzers.selftest.models import clean_model, planted_in_model, toy_mistake
 from day0.analyzers.selftest.scoring import NOT_MEASURED, alarm_of, found_of, held_out
@@ -19,6 +19,7 @@ from day0.analyzers.selftest.usual.load import load_usual
 from day0.devices.faults.load import load_faults
 from day0.devices.profile import DeviceProfile
 from day0.implementation import Implementation
+from day0.playbook import CheckPlan
 from day0.records import Alarm, FaultScore, Found, Lock, RightScore, Signature
 from day0.reference_ops.signatures import signature_id
 from day0.registry.dispatch import activate
@@ -50,6 +51,7 @@ class Workshop:
     ) -> None:
         self.profile, self.lock, self.implementations, self.usual = profile, lock, implementations, usual
         self.signatures = {signature_id(one): one for one in signatures}
+        self._planned: Planned = {}
         self._stack = ExitStack()
         torch.set_num_threads(1)
         self.bench: Bench = self._stack.enter_context(open_bench(profile, lock, implementations))
@@ -59,9 +61,11 @@ class Workshop:
         self._stack.close()
 
     def cases(self, ids: Iterable[str], seed: int = 0) -> list[Case]:
-        """Return all cases of some calls."""
-        calls = ((one, self.signatures[one]) for one in ids)
-        return cases_of(calls, seed, device_count(self.bench.device))
+        """Return all cases of some calls for seed 0, and the plain ones for others."""
+        calls = [(one, self.signatures[one]) for one in ids]
+        if seed:
+            return plain_cases(cases_of(calls, CheckPlan(seed=seed, derived=False), 1, {}))
+        return cases_of(calls, CheckPlan(), device_count(self.bench.device), self._planned)
 
     def touches(self, ids: Sequence[str]) -> dict[str, frozenset[str]]:
         """Return by id of a call the operators that the device is asked for below it."""
@@ -93,10 +97,7 @@ class Workshop:
 
     def difference(self, name: str, ids: Sequence[str], seed: int) -> RightScore:
         """Try a difference that is no fault."""
-        cases = self.cases(ids, seed)
-        chosen = spread_cases(
-            cases if seed == 0 else plain_cases(cases), DIFFERENCE_CASES if seed == 0 else FIRST_CASES
-        )
+        chosen = spread_cases(self.cases(ids, seed), DIFFERENCE_CASES if seed == 0 else FIRST_CASES)
         judged = [judge_case(case, self.bench, name, rules=self._rules()) for case in chosen]
         return _right(f"difference {name}", [one for one in judged if one.reached])
 
@@ -109,8 +110,7 @@ class Workshop:
         cases = self.cases([signature_id(call) for call in calls], seed)
         with activate(lock, self.bench.device, self.implementations) as active:
             bench = Bench(device=self.bench.device, active=active, lock=lock)
-            chosen = cases if seed == 0 else plain_cases(cases)
-            judged = [judge_case(case, bench, rules=self._rules()) for case in chosen]
+            judged = [judge_case(case, bench, rules=self._rules()) for case in cases]
         subject = f"kernel {one.identity.operator} {one.identity.namespace}:{one.identity.id}"
         return _right(subject, judged)
 

@@ -14,7 +14,7 @@ from day0.devices.faults._fault import Fault
 
 __all__ = ["FIRST_CASES", "Trial", "try_fault"]
 
-FIRST_CASES = 32
+FIRST_CASES = 16
 """On which every fault is tried."""
 USUAL_CASES = 120
 """On which the usual rules are asked, each until it has objected; on more where the check needs more."""

@@ -20,8 +20,8 @@ from day0.registry.dispatch import suspended
 
 __all__ = ["REGIME"]
 
-MOST = 64
-"""Blocks of rows that are tried on their own: twice as many runs of the reference at most."""
+MOST = 16
+"""Blocks of rows of one argument that are tried on their own: twice as many runs of the reference at most."""
 
 
 def _applies(signature: Signature, contract: Operator | None) -> bool:

@@ -145,7 +145,7 @@ def test_a_kind_of_case_finds_what_it_is_for(name: str, device: torch.device) ->
     assert "ordinary" not in names  # a plain case does not see it: the kind is what finds it
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(one, marks=pytest.mark.slow) for one in (1, 2))])
 @pytest.mark.parametrize("name", [*FOUND, *MORE])
 def test_a_right_kernel_passes_every_kind_of_case(name: str, seed: int, device: torch.device) -> None:
     signature = MORE[name] if name in MORE else FOUND[name][1]

@@ -22,6 +22,7 @@ from day0.analyzers.selftest.usual.load import load_usual
 from day0.devices.faults.load import load_faults
 from day0.devices.profile import load_profile
 from day0.errors import Day0Error
+from day0.playbook import CheckPlan
 from day0.records import CaseResult, FaultScore, Signature
 from day0.reference_ops.signatures import describe, resolve, signature_id
 from day0.reference_ops.torch_ops import register_operators
@@ -107,7 +108,7 @@ def test_a_raise_counts_for_every_usual_rule() -> None:
 def test_the_usual_rules_see_what_the_check_sees() -> None:
     register_operators()
     call, rules = CALLS[0], tuple(load_usual())
-    case = cases_of([(signature_id(call), call)], 0, 1)[0]
+    case = cases_of([(signature_id(call), call)], CheckPlan(), 1)[0]
     with open_bench(PROFILE, lock_for((call,), PROFILE, ()), ()) as bench:
         clean = judge_case(case, bench, rules=rules)
         assert (clean.result.status, clean.objections, clean.reached) == ("pass", (), False)
@@ -135,7 +136,7 @@ def _failed(result: CaseResult) -> CaseResult:
 
 def test_cases_are_spread_over_kinds_and_calls() -> None:
     calls = [(signature_id(one), one) for one in CALLS[:3]]
-    cases = cases_of(calls, 0, 1)
+    cases = cases_of(calls, CheckPlan(), 1)
     assert len(plain_cases(cases)) < len(cases)
     few = spread_cases(cases, 30)
     assert len(few) == 30
