@@ -101,7 +101,7 @@ def found_of(judged: Sequence[Judged], best: Judged | None, *, warns: bool = Fal
         reached=len(reached),
         found=len(hits),
         first=f"{best.result.op} {best.result.shapes} {best.case.key.partition('-')[2]}",
-        reason=best.result.reason or "; ".join(best.result.warnings),
+        reason="; ".join(best.result.warnings) if best.result.status == "pass" else best.result.reason,
     )
 
 
