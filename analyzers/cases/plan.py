@@ -72,9 +72,7 @@ def plan_signature(
             yield case(signature=refused, regime="ordinary", refusal=refusal.name)
 
 
-def _derived(
-    signature: Signature, contract: Operator | None, forms: list[Form], case: partial[Case]
-) -> Iterator[Case]:
+def _derived(signature: Signature, contract: Operator | None, forms: list[Form], case: partial[Case]) -> Iterator[Case]:
     """Yield the derived calls that are other calls, and valid ones, each once."""
     seen = {signature_id(signature)}
     for form in forms:
