@@ -35,7 +35,7 @@ from day0.registry.call_guard import RefusedCall
 from day0.registry.dispatch import ActiveLock, suspended
 from day0.registry.results import WrongResult
 
-__all__ = ["Bench", "check_case", "judge_case", "may_guard"]
+__all__ = ["Bench", "check_case", "judge_case", "may_guard", "owner_of"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +58,7 @@ def check_case(
 
 def judge_case(case: Case, bench: Bench, inputs: CaseInputs | None = None) -> CaseResult:
     """Run one case on a bench and judge it, with its own inputs unless others are given."""
-    owner = _owner(case, bench.lock)
+    owner = owner_of(case, bench.lock)
     outcome = Outcome(case=case, implementation=str(owner.identity) if owner else "native")
     began = time.perf_counter()
     result = _checked(case, bench, outcome, owner, inputs)
@@ -295,7 +295,7 @@ def may_guard(operator: Any) -> bool:
     return not operator.is_view and not name.startswith(_UNGUARDED)
 
 
-def _owner(case: Case, lock: Lock) -> LockEntry | None:
+def owner_of(case: Case, lock: Lock) -> LockEntry | None:
     """Return the entry of the lock that this call goes to: by signature, else by operator and dtypes, as routers do."""
     dtypes = leaf_dtypes(case.signature)
     mine = (entry for entry in lock.entries if case.signature_id in entry.signatures)

@@ -9,6 +9,7 @@ import torch
 
 from day0.analyzers.cases.case import Case
 from day0.analyzers.cases.ways.run import device_count
+from day0.analyzers.checking.case import owner_of
 from day0.analyzers.selftest.bench import Bench, lock_with, open_bench
 from day0.analyzers.selftest.choosing import Planned, by_turns, cases_of, dtypes_of, plain_cases, spread_cases
 from day0.analyzers.selftest.judged import Judged, judge_case, touched_by
@@ -108,6 +109,8 @@ class Workshop:
         lock = lock_with(one, takes, self.profile)
         calls = by_turns(takes, dtypes_of, KERNEL_CALLS if seed == 0 else 3)
         cases = self.cases([signature_id(call) for call in calls], seed)
+        # Samples of the contract in other dtypes go elsewhere, and say nothing about this kernel.
+        cases = [case for case in cases if owner_of(case, lock) is not None]
         with activate(lock, self.bench.device, self.implementations) as active:
             bench = Bench(device=self.bench.device, active=active, lock=lock)
             judged = [judge_case(case, bench, rules=self._rules()) for case in cases]
