@@ -10,7 +10,7 @@ from rich.table import Table
 from day0.analyzers.checking.causes import Cause, causes
 from day0.cli import show_model_check
 from day0.cli.talk import Talk, safe
-from day0.records import CaseResult, NumericsReport
+from day0.records import WARNING, CaseResult, NumericsReport
 
 __all__ = ["case_lines", "numerics"]
 
@@ -27,6 +27,7 @@ def numerics(talk: Talk, report: NumericsReport) -> None:
     _nearest(talk, report.cases)
     _goldens(talk, report.cases)
     _skipped(talk, report.cases)
+    _warnings(talk, report.cases)
     _notes(talk, report.cases)
     show_model_check.model_check(talk, report.model)
 
@@ -90,8 +91,20 @@ def _skipped(talk: Talk, cases: Sequence[CaseResult]) -> None:
         talk.say(f"[dim]skipped {count} × {safe(reason)}[/dim]")
 
 
+def _warnings(talk: Talk, cases: Sequence[CaseResult]) -> None:
+    """Say once for each operator what is within the rules and shows in a model all the same."""
+    warned: dict[str, list[str]] = defaultdict(list)
+    for case in cases:
+        if not case.failed:
+            warned[case.op] += case.warnings
+    for op, texts in warned.items():
+        if texts:
+            talk.say(f"[yellow]warning[/yellow] {len(texts)} × {safe(op)}: {safe(texts[0])}")
+
+
 def _notes(talk: Talk, cases: Sequence[CaseResult]) -> None:
-    noted = Counter(f"{case.op}: {note}" for case in cases if not case.failed for note in case.notes)
+    kept = (case for case in cases if not case.failed)
+    noted = Counter(f"{case.op}: {note}" for case in kept for note in case.notes if not note.startswith(WARNING))
     for text, count in noted.most_common(NOTED):
         talk.say(f"[dim]note {count} × {safe(text)}[/dim]")
     if len(noted) > NOTED:

@@ -115,6 +115,7 @@ RegimeName = Literal[
     "negative",
     "large",
     "extreme",
+    "partial_overflow",
     "subnormal",
     "non_finite",
     "masked",

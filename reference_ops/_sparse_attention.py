@@ -79,14 +79,23 @@ def finish(
 
 
 def fill_choice(indices_BSK: torch.Tensor, rows: int, generator: torch.Generator) -> None:
-    """Distinct row numbers, valid ones first, then -1 in a tail of another length for every query, or all of it."""
+    """Distinct row numbers among -1: another number of valid ones for every query, or none of them.
+
+    Valid ones come first, but at the end of every second list: kernels take a list in tiles, and the first tile may hold
+    nothing. A single query has as many as there are.
+    """
     batch, queries, chosen = indices_BSK.shape
     if not indices_BSK.numel():
         return
     order = torch.rand(batch, queries, max(rows, chosen), generator=generator).argsort(dim=-1)[..., :chosen]
     kept = torch.randint(0, chosen + 1, (batch, queries, 1), generator=generator)
+    late = torch.arange(batch * queries).reshape(batch, queries, 1) % 2 == 0
+    if batch * queries == 1:
+        kept[:], late[:] = chosen, False
+    kept = torch.where(late, kept.clamp(1, max(1, chosen // 2)), kept)
     kept[-1, -1] = chosen if batch * queries == 1 else 0
     valid = (order < rows) & (torch.arange(chosen) < kept)
     # Rows that do not exist can stand between those that do: valid ones to the front, in their order.
     front = torch.sort((~valid).to(torch.int8), dim=-1, stable=True).indices
-    indices_BSK.copy_(torch.where(valid, order, -1).gather(-1, front))
+    listed = torch.where(valid, order, -1).gather(-1, front)
+    indices_BSK.copy_(torch.where(late, listed.flip(-1), listed))

@@ -17,6 +17,10 @@ __all__ = ["OP", "fake", "reference", "validate"]
 
 NAME = "day0::moe_router"
 SCORES = ("sigmoid", "sqrtsoftplus", "softmax_topk")
+LARGE = 30.0
+"""Magnitude of biases from which `fill` makes large ones: a score has no such size."""
+STEP = 65536.0
+"""Between large biases: float32 keeps no more than the first digits of a score that one of them is added to."""
 
 
 def validate(
@@ -175,7 +179,8 @@ def flops(logits_NE: torch.Tensor, bias_E: torch.Tensor, topk: int, *rest: Any, 
 def fill(args: tuple[Any, ...], kwargs: dict[str, Any], generator: torch.Generator) -> None:
     """Biases of both signs, and scores further apart than rounding, so that the choice is decided by the values.
 
-    Groups lie in bands, one above the other in another order for each token, so that their sums are apart too.
+    Where the biases that came are large (regimes `wide` and `large`), they are large again: each far from every other,
+    and so far above the scores that float32 loses those in a sum. Groups lie in bands, one above the other in another order for each token, so that their sums are apart too.
     Which expert wins a tie is tested with the samples; here two dtypes have to see the same order.
     """
     logits_NE, bias_E = args[0], args[1]
@@ -186,7 +191,19 @@ def fill(args: tuple[Any, ...], kwargs: dict[str, Any], generator: torch.Generat
     place_NGS = torch.rand(tokens, groups, size, generator=generator).argsort(dim=-1)
     steps_NE = (band_NG1 * size + place_NGS).flatten(1).float()
     logits_NE.copy_((steps_NE - experts / 2) * (4.0 / experts))
-    bias_E.copy_(torch.where(torch.rand(bias_E.shape, generator=generator) < 0.5, -1.0, 1.0))
+    large = bool(bias_E.numel()) and float(bias_E.float().abs().amax()) > LARGE
+    bias_E.copy_(_apart(experts, groups, generator) if large else _signs(experts, generator))
+
+
+def _signs(experts: int, generator: torch.Generator) -> torch.Tensor:
+    return torch.where(torch.rand(experts, generator=generator) < 0.5, -1.0, 1.0)
+
+
+def _apart(experts: int, groups: int, generator: torch.Generator) -> torch.Tensor:
+    """Return biases [E] of different multiples of STEP, those of a group above or below all of another group."""
+    band_G1 = torch.rand(groups, 1, generator=generator).argsort(dim=0)
+    place_GS = torch.rand(groups, experts // groups, generator=generator).argsort(dim=-1)
+    return STEP * (band_G1 * (experts // groups) + place_GS + 1).flatten().float()
 
 
 def samples(generator: torch.Generator) -> Iterator[Sample]:
@@ -200,6 +217,9 @@ def samples(generator: torch.Generator) -> Iterator[Sample]:
     yield Sample(kind="odd", args=(ties_NE, bias_E, 4, 2.5, 5, 2, "sigmoid", False), kwargs={})
     yield Sample(kind="odd", args=(30.0 * ties_NE, bias_E, 4, 1.5, 1, 1, "sqrtsoftplus", True), kwargs={})
     yield Sample(kind="odd", args=(ties_NE, torch.zeros(15), 4, 1.0, 1, 1, "softmax_topk", True), kwargs={})
+    # Biases far above the scores: weights that are made from what was chosen by would be rounded away.
+    far_E = 1e5 * torch.tensor([3.0, 1.0, 4.0, 0.0, 5.0, 2.0])
+    yield Sample(kind="corner", args=(logits_NE, far_E, 3, 1.0), kwargs={})
     yield Sample(kind="corner", args=(torch.full((1, 3), -40.0), torch.zeros(3), 3, 1.0), kwargs={})
     yield Sample(kind="corner", args=(torch.zeros(0, 8), torch.zeros(8), 2, 1.0, 4, 1, "sigmoid", True), kwargs={})
     for experts, topk, scale, groups, kept in ((896, 16, 1.0, 1, 1), (256, 8, 2.5, 8, 4)):

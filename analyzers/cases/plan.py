@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from day0.analyzers.cases.case import Case
-from day0.analyzers.cases.forms._form import load_forms
+from day0.analyzers.cases.forms._form import Form, load_forms
 from day0.analyzers.cases.kinds import says_values
 from day0.analyzers.cases.meta import refused_on_meta
 from day0.analyzers.cases.refusals._refusal import load_refusals
@@ -35,19 +35,25 @@ def plan_cases(
     """
     register_operators()
     seen: set[str] = set()
+    operators: set[str] = set()
     for entry in sorted(trace.entries, key=lambda one: (one.signature.op, one.id)):
         kind = _kind(entry.signature)
         rare = plan.thorough or kind not in seen
         seen.add(kind)
-        yield from plan_signature(entry.signature, entry.id, plan, rare=rare, devices=devices)
+        once = entry.signature.op not in operators
+        operators.add(entry.signature.op)
+        yield from plan_signature(entry.signature, entry.id, plan, rare=rare, once=once, devices=devices)
         if entry.id in (captured or {}):
             yield _captured(entry, plan, (captured or {})[entry.id])
 
 
 def plan_signature(
-    signature: Signature, name: str, plan: CheckPlan, *, rare: bool = True, devices: int = 1
+    signature: Signature, name: str, plan: CheckPlan, *, rare: bool = True, once: bool = True, devices: int = 1
 ) -> Iterator[Case]:
-    """Yield the cases of one signature, which has the id `name`; without the rare ones if those are not wanted."""
+    """Yield the cases of one signature, which has the id `name`; without the rare ones if those are not wanted.
+
+    `once` is False where those that follow from the operator alone were planned with another signature.
+    """
     contract = load_operators().get(signature.op.partition(".")[0])
     case = partial(Case, signature_id=name, seed=plan.seed)
     for regime in load_regimes().values():
@@ -59,18 +65,17 @@ def plan_signature(
     for way in load_ways().values():
         if way.name != "plain" and way.device_index < devices and way.applies(signature, contract):
             yield case(signature=signature, regime="ordinary", way=way.name)
-    yield from _derived(signature, contract, plan, case)
+    forms = [one for one in load_forms().values() if (once or not one.once) and (plan.thorough or not one.thorough)]
+    yield from _derived(signature, contract, forms, case)
     for refusal in load_refusals().values():
         for refused in refusal.derive(signature, contract):
             yield case(signature=refused, regime="ordinary", refusal=refusal.name)
 
 
-def _derived(signature: Signature, contract: Operator | None, plan: CheckPlan, case: partial[Case]) -> Iterator[Case]:
+def _derived(signature: Signature, contract: Operator | None, forms: list[Form], case: partial[Case]) -> Iterator[Case]:
     """Yield the derived calls that are other calls, and valid ones, each once."""
     seen = {signature_id(signature)}
-    for form in load_forms().values():
-        if form.thorough and not plan.thorough:
-            continue
+    for form in forms:
         for suffix, derived in form.derive(signature, contract):
             known = signature_id(derived)
             if known in seen or refused_on_meta(derived):

@@ -26,6 +26,7 @@ from day0.analyzers.judging.judgement import Judgement
 from day0.analyzers.judging.kinds import without_values
 from day0.analyzers.judging.reference import RUN_ERRORS, Reference, references
 from day0.analyzers.judging.results import side_effects
+from day0.devices.leaves import leaf_dtypes
 from day0.records import CaseResult, Lock, LockEntry, Signature
 from day0.reference_ops._spec import Operator
 from day0.reference_ops.load import load_operators
@@ -34,7 +35,7 @@ from day0.registry.call_guard import RefusedCall
 from day0.registry.dispatch import ActiveLock, suspended
 from day0.registry.results import WrongResult
 
-__all__ = ["Bench", "check_case", "judge_case", "may_guard"]
+__all__ = ["Bench", "check_case", "judge_case", "may_guard", "owner_of"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +58,7 @@ def check_case(
 
 def judge_case(case: Case, bench: Bench, inputs: CaseInputs | None = None) -> CaseResult:
     """Run one case on a bench and judge it, with its own inputs unless others are given."""
-    owner = _owner(case, bench.lock)
+    owner = owner_of(case, bench.lock)
     outcome = Outcome(case=case, implementation=str(owner.identity) if owner else "native")
     began = time.perf_counter()
     result = _checked(case, bench, outcome, owner, inputs)
@@ -204,7 +205,7 @@ def _judged(call: _Call, outcome: Outcome, run: Run) -> CaseResult:
         return _ended(call, outcome, error)
     if more is not None and not more.passed:
         return outcome.judged("fail", more, golden)
-    return _passed(outcome, run, judgement, golden)
+    return _noting(_passed(outcome, run, judgement, golden), more.notes if more is not None else (), "")
 
 
 def _passed(outcome: Outcome, run: Run, judgement: Judgement, golden: str) -> CaseResult:
@@ -294,12 +295,13 @@ def may_guard(operator: Any) -> bool:
     return not operator.is_view and not name.startswith(_UNGUARDED)
 
 
-def _owner(case: Case, lock: Lock) -> LockEntry | None:
+def owner_of(case: Case, lock: Lock) -> LockEntry | None:
     """Return the entry of the lock that this call goes to: by signature, else by operator and dtypes, as routers do."""
-    found = next((entry for entry in lock.entries if case.signature_id in entry.signatures), None)
+    dtypes = leaf_dtypes(case.signature)
+    mine = (entry for entry in lock.entries if case.signature_id in entry.signatures)
+    found = next((entry for entry in mine if case.form == "traced" or entry.dtypes == dtypes), None)
     if found is not None:
         return found
-    dtypes = tuple(value.dtype for value in tensor_values(case.signature))
     alike = (entry for entry in lock.entries if entry.operator == case.signature.op and entry.dtypes == dtypes)
     return next(alike, None)
 

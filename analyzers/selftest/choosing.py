@@ -11,9 +11,11 @@ from day0.playbook import CheckPlan
 from day0.records import Signature
 from day0.reference_ops.signatures import tensor_values
 
-__all__ = ["by_turns", "calls_for", "cases_of", "dtypes_of", "even", "parts", "plain_cases", "spread_cases"]
+__all__ = ["Planned", "by_turns", "calls_for", "cases_of", "dtypes_of", "even", "parts", "plain_cases", "spread_cases"]
 
 T = TypeVar("T")
+Planned = dict[tuple[str, bool], tuple[Case, ...]]
+"""Cases by id of a call, and whether those that follow from its operator alone are among them."""
 
 
 def calls_for(
@@ -54,10 +56,22 @@ def by_turns(many: Iterable[T], key: Callable[[T], object], most: int) -> list[T
     return [group[turn] for turn in range(deepest) for group in groups.values() if turn < len(group)][:most]
 
 
-def cases_of(calls: Iterable[tuple[str, Signature]], seed: int, devices: int) -> list[Case]:
-    """Return all cases of some calls, each with the rare ones."""
-    plan = CheckPlan(seed=seed)
-    return [case for id_, call in calls for case in plan_signature(call, id_, plan, devices=devices)]
+def cases_of(
+    calls: Iterable[tuple[str, Signature]], plan: CheckPlan, devices: int, planned: Planned | None = None
+) -> list[Case]:
+    """Return all cases of some calls, each with the rare ones; those that follow from an operator alone come once.
+
+    `planned` keeps what was planned: many faults are tried on the same calls.
+    """
+    kept = planned if planned is not None else {}
+    seen, found = set[str](), list[Case]()
+    for id_, call in calls:
+        key = (id_, call.op not in seen)
+        if key not in kept:
+            kept[key] = tuple(plan_signature(call, id_, plan, once=key[1], devices=devices))
+        found += kept[key]
+        seen.add(call.op)
+    return found
 
 
 def plain_cases(cases: Iterable[Case]) -> list[Case]:

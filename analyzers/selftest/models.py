@@ -13,7 +13,7 @@ from torch import nn
 
 from day0.analyzers.modules.check import MODEL_ERRORS, check_model
 from day0.analyzers.modules.compare import Compared, compare_modules
-from day0.analyzers.modules.passes import Call, Pass, token_calls
+from day0.analyzers.modules.passes import Call, Pass, token_calls, walk
 from day0.analyzers.modules.places import build_models
 from day0.devices.faults.load import planted
 from day0.devices.sim.planting import Planting
@@ -39,13 +39,28 @@ PLAN = ModelLevelPlan(new_tokens=2)
 
 def planted_in_model(name: str, device: torch.device) -> Found:
     """Run the toy with a fault planted and say which module is named."""
+    spec = _toy()
     with planted(name) as plantings:
-        found = _found(_toy(), device)
-    return (
-        found
-        if found.how == "values" or _reached(plantings)
-        else Found(how="not_measured", reason="the toy does not call its operators")
-    )
+        if not _is_called(spec, device, plantings):
+            return Found(how="not_measured", reason="the toy does not call its operators")
+    with planted(name):
+        return _found(spec, device)
+
+
+def _is_called(spec: ModelSpec, device: torch.device, plantings: tuple[Planting, ...]) -> bool:
+    """Say whether a pass, or one with an image, comes to the faulty kernel; on the device alone, which is quick."""
+    model = spec.build(str(device)).eval()
+    try:
+        for calls in _passes(spec):
+            for _ in walk(calls, model, device):
+                pass
+    except MODEL_ERRORS:
+        return True
+    return any(one.reached for one in plantings)
+
+
+def _passes(spec: ModelSpec) -> tuple[Pass, Pass]:
+    return token_calls(token_ids(spec, 1, TOKENS + 1, seed=0)), _image(spec)
 
 
 def toy_mistake(name: str, device: torch.device) -> Found:
@@ -77,15 +92,11 @@ def _toy(dtype: str = "float32") -> ModelSpec:
     return open_model(ModelPlan(source="toy", dtype=dtype))
 
 
-def _reached(plantings: tuple[Planting, ...]) -> bool:
-    return any(one.reached for one in plantings)
-
-
 def _found(spec: ModelSpec, device: torch.device) -> Found:
     """Look at one pass module by module, at one with an image, and at last at decoding: what is quick comes first."""
     try:
         models = build_models(spec, device)
-        for calls in (token_calls(token_ids(spec, 1, TOKENS + 1, seed=0)), _image(spec)):
+        for calls in _passes(spec):
             compared = compare_modules(models, calls, spec.dtype)
             if reason := _reason(compared):
                 return Found(how="values", rule="module", reached=1, found=1, first=reason[0], reason=reason[1])

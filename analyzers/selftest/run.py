@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from day0.analyzers.selftest.pool import Pool, Task, open_pool
 from day0.analyzers.selftest.selection import refuse_device, select_faults
 from day0.analyzers.selftest.subjects import collect_subjects
 from day0.analyzers.selftest.usual.load import load_usual
+from day0.analyzers.selftest.variants import variant_for
 from day0.devices.faults._fault import Fault
 from day0.devices.profile import DeviceProfile
 from day0.records import FaultScore, RightScore, SelftestReport, Signature
@@ -56,12 +58,33 @@ def run_selftest(
     register_operators()
     progress("calls to try", 0, 1)
     signatures = collect_subjects(profile) if signatures is None else signatures
+    wanting = [one for one in faults if set(one.needs) - set(profile.dtypes)]
+    with _open_work(profile, signatures, jobs=jobs, usual=usual, seeds=seeds, progress=progress) as work:
+        scores, right = work.measure([one for one in faults if one not in wanting], whole=not only)
+    for fault in wanting:
+        # A device without the dtype cannot have the bug: it is tried on the same device with it.
+        wider, calls = variant_for(fault, profile, signatures)
+        with _open_work(wider, calls, jobs=1, usual=usual, seeds=seeds, progress=progress) as work:
+            score, clean = work.planted([fault])
+        scores, right = [*scores, *score], [*right, *clean]
+    return SelftestReport(
+        device=profile.name,
+        seeds=seeds,
+        usual=tuple(load_usual()) if usual else (),
+        faults=tuple(sorted(scores, key=lambda one: (one.family, one.name))),
+        right=tuple(_joined(right)),
+    )
+
+
+@contextmanager
+def _open_work(
+    profile: DeviceProfile, signatures: Sequence[Signature], *, jobs: int, usual: bool, seeds: int, progress: Progress
+) -> Iterator[_Work]:
+    """Open as many processes as asked for, with a lock for what the device lacks."""
     lock = lock_for(signatures, profile, collect(()))
     with open_pool(profile, signatures, lock, jobs=jobs, usual=usual) as pool:
-        work = _Work(
-            pool=pool, signatures={signature_id(one): one for one in signatures}, seeds=seeds, progress=progress
-        )
-        return work.report(profile, faults, whole=not only, usual=usual)
+        by_id = {signature_id(one): one for one in signatures}
+        yield _Work(pool=pool, signatures=by_id, seeds=seeds, progress=progress)
 
 
 @dataclass(kw_only=True)
@@ -73,22 +96,24 @@ class _Work:
     seeds: int
     progress: Progress
 
-    def report(self, profile: DeviceProfile, faults: Sequence[Fault], *, whole: bool, usual: bool) -> SelftestReport:
-        touches = self._touches()
-        calls = {one.name: calls_for(one.operators, touches, self.signatures, EACH_FAULT) for one in faults}
+    def measure(self, faults: Sequence[Fault], *, whole: bool) -> tuple[list[FaultScore], list[RightScore]]:
+        """Try faults on operators and on models; check the device, and the bundled kernels, without one."""
+        calls = self._calls(faults)
         needed = list(self.signatures) if whole else sorted({id_ for found in calls.values() for id_ in found})
         scores, right = self._planted(faults, calls)
         right += [one for _, one in self._run("without a fault", [_part("clean", ids) for ids in parts(needed, PART)])]
         scores, more = self._models(scores, whole=whole)
         right += more
         right += self._kernels(None if whole else {op for one in faults for op in one.operators})
-        return SelftestReport(
-            device=profile.name,
-            seeds=self.seeds,
-            usual=tuple(load_usual()) if usual else (),
-            faults=tuple(sorted(scores, key=lambda one: (one.family, one.name))),
-            right=tuple(_joined(right)),
-        )
+        return scores, right
+
+    def planted(self, faults: Sequence[Fault]) -> tuple[list[FaultScore], list[RightScore]]:
+        """Try faults on operators only."""
+        return self._planted(faults, self._calls(faults))
+
+    def _calls(self, faults: Sequence[Fault]) -> dict[str, list[str]]:
+        touches = self._touches()
+        return {one.name: calls_for(one.operators, touches, self.signatures, EACH_FAULT) for one in faults}
 
     def _run(self, title: str, tasks: Sequence[Task]) -> Iterator[tuple[Task, Any]]:
         began = time.monotonic()

@@ -18,6 +18,7 @@ __all__ = [
     "held_out",
     "how_found",
     "is_suspect",
+    "is_warned",
     "rate",
     "strongest",
     "wilson",
@@ -54,13 +55,15 @@ def how_found(case: Case, result: CaseResult) -> How:
         return "raised"
     if result.status in ("fell_back", "undelegated"):
         return "not_on_device"
+    if result.status == "pass":
+        return "warned"
     if "reported" in (case.regime, case.form, case.way):
         return "reported"
     ordinary = case.regime == "ordinary" and case.form == "traced" and case.way == "plain" and not case.refusal
     return "values" if ordinary else "other_cases"
 
 
-_STRONGEST: tuple[How, ...] = ("values", "other_cases", "reported", "not_on_device", "raised")
+_STRONGEST: tuple[How, ...] = ("values", "other_cases", "warned", "reported", "not_on_device", "raised")
 
 
 def is_suspect(result: CaseResult, clean: str = "pass") -> bool:
@@ -70,16 +73,26 @@ def is_suspect(result: CaseResult, clean: str = "pass") -> bool:
     )
 
 
-def strongest(judged: Sequence[Judged]) -> list[Judged]:
-    """Return the cases in which the faulty kernel was called and something was reported, strongest evidence first."""
-    hits = [one for one in judged if one.reached and is_suspect(one.result)]
+def is_warned(result: CaseResult, clean: CaseResult | None = None) -> bool:
+    """Say whether a right result carries a warning that is not there without the fault."""
+    if clean is not None and (clean.status != "pass" or clean.warnings):
+        return False
+    return result.status == "pass" and bool(result.warnings)
+
+
+def strongest(judged: Sequence[Judged], *, warns: bool = False) -> list[Judged]:
+    """Return the cases in which the faulty kernel was called and something was reported, strongest evidence first.
+
+    Warnings are something only where the fault `warns`.
+    """
+    hits = [one for one in judged if one.reached and (is_suspect(one.result) or (warns and is_warned(one.result)))]
     return sorted(hits, key=lambda one: _STRONGEST.index(how_found(one.case, one.result)))
 
 
-def found_of(judged: Sequence[Judged], best: Judged | None) -> Found:
+def found_of(judged: Sequence[Judged], best: Judged | None, *, warns: bool = False) -> Found:
     """Sum up what the check said of one fault; `best` is the case that shows it best, and passes without the fault."""
     reached = [one for one in judged if one.reached]
-    hits = strongest(judged)
+    hits = strongest(judged, warns=warns)
     if best is None:
         return Found(how="missed", reached=len(reached), found=0, reason=_why_missed(judged, reached, hits))
     return Found(
@@ -88,7 +101,7 @@ def found_of(judged: Sequence[Judged], best: Judged | None) -> Found:
         reached=len(reached),
         found=len(hits),
         first=f"{best.result.op} {best.result.shapes} {best.case.key.partition('-')[2]}",
-        reason=best.result.reason,
+        reason="; ".join(best.result.warnings) if best.result.status == "pass" else best.result.reason,
     )
 
 

@@ -11,6 +11,7 @@ import torch
 
 from day0.analyzers.kernel_check import calls_of
 from day0.analyzers.selftest.choosing import by_turns, dtypes_of
+from day0.analyzers.selftest.defects import defect_of
 from day0.analyzers.selftest.ordinary import ordinary_calls
 from day0.analyzers.trace import trace_model
 from day0.devices.probe_suite import suite
@@ -48,7 +49,7 @@ class _Origin:
 
 
 def collect_subjects(profile: DeviceProfile) -> tuple[Signature, ...]:
-    """Return calls that the device can hold, each once, in the order of their origins."""
+    """Return calls that the device can hold, and gets right, each once, in the order of their origins."""
     origins = (
         _Origin(name="toy", calls=_toy()),
         _Origin(name="contract", calls=_contracts()),
@@ -56,7 +57,7 @@ def collect_subjects(profile: DeviceProfile) -> tuple[Signature, ...]:
         _Origin(name="ordinary", calls=ordinary_calls()),
     )
     kept = chain.from_iterable(_spread(one.calls, profile) for one in origins)
-    return tuple({signature_id(one): one for one in kept}.values())
+    return tuple({signature_id(one): one for one in kept if not defect_of(one, profile)}.values())
 
 
 def trace_of(signatures: Iterable[Signature]) -> Trace:

@@ -13,6 +13,7 @@ __all__ = ["HOW_WORDS", "alarm_rows", "detection_rows", "how_rows", "missed", "p
 HOW_WORDS = {
     "values": "wrong results at ordinary values",
     "other_cases": "wrong results only for other values or ways to call",
+    "warned": "right results, and the warning that is owed",
     "reported": "only the call of the bug report shows it",
     "not_on_device": "right results from the wrong place",
     "raised": "the device raised",

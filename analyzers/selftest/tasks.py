@@ -9,15 +9,18 @@ import torch
 
 from day0.analyzers.cases.case import Case
 from day0.analyzers.cases.ways.run import device_count
+from day0.analyzers.checking.case import owner_of
 from day0.analyzers.selftest.bench import Bench, lock_with, open_bench
-from day0.analyzers.selftest.choosing import by_turns, cases_of, dtypes_of, plain_cases, spread_cases
-from day0.analyzers.selftest.judged import Judged, judge_case, objections_of, touched_by
+from day0.analyzers.selftest.choosing import Planned, by_turns, cases_of, dtypes_of, plain_cases, spread_cases
+from day0.analyzers.selftest.judged import Judged, judge_case, touched_by
 from day0.analyzers.selftest.models import clean_model, planted_in_model, toy_mistake
-from day0.analyzers.selftest.scoring import NOT_MEASURED, alarm_of, found_of, held_out, is_suspect, strongest
+from day0.analyzers.selftest.scoring import NOT_MEASURED, alarm_of, found_of, held_out
+from day0.analyzers.selftest.trying import FIRST_CASES, try_fault
 from day0.analyzers.selftest.usual.load import load_usual
 from day0.devices.faults.load import load_faults
 from day0.devices.profile import DeviceProfile
 from day0.implementation import Implementation
+from day0.playbook import CheckPlan
 from day0.records import Alarm, FaultScore, Found, Lock, RightScore, Signature
 from day0.reference_ops.signatures import signature_id
 from day0.registry.dispatch import activate
@@ -25,10 +28,6 @@ from day0.registry.resolve import judge
 
 __all__ = ["Workshop"]
 
-FIRST_CASES = 32
-"""On which every fault is tried."""
-USUAL_CASES = 120
-"""On which the usual rules are asked, each until it has objected; on more where the check needs more."""
 CASES = 600
 """On which a fault is tried until it is found."""
 DIFFERENCE_CASES = 72
@@ -37,8 +36,6 @@ CLEAN = 2
 """Cases of each call on the device without a fault."""
 KERNEL_CALLS = 5
 """On which a bundled kernel is checked with all their cases for one seed; for the others three with the plain ones."""
-CONFIRMED = 12
-"""Suspect cases that are repeated without the fault at most, until one of them passes there."""
 
 
 class Workshop:
@@ -55,6 +52,7 @@ class Workshop:
     ) -> None:
         self.profile, self.lock, self.implementations, self.usual = profile, lock, implementations, usual
         self.signatures = {signature_id(one): one for one in signatures}
+        self._planned: Planned = {}
         self._stack = ExitStack()
         torch.set_num_threads(1)
         self.bench: Bench = self._stack.enter_context(open_bench(profile, lock, implementations))
@@ -64,9 +62,11 @@ class Workshop:
         self._stack.close()
 
     def cases(self, ids: Iterable[str], seed: int = 0) -> list[Case]:
-        """Return all cases of some calls."""
-        calls = ((one, self.signatures[one]) for one in ids)
-        return cases_of(calls, seed, device_count(self.bench.device))
+        """Return all cases of some calls for seed 0, and the plain ones for others."""
+        calls = [(one, self.signatures[one]) for one in ids]
+        if seed:
+            return plain_cases(cases_of(calls, CheckPlan(seed=seed, derived=False), 1, {}))
+        return cases_of(calls, CheckPlan(), device_count(self.bench.device), self._planned)
 
     def touches(self, ids: Sequence[str]) -> dict[str, frozenset[str]]:
         """Return by id of a call the operators that the device is asked for below it."""
@@ -81,8 +81,8 @@ class Workshop:
     def fault(self, name: str, ids: Sequence[str]) -> tuple[FaultScore, RightScore]:
         """Try one planted fault on calls that come to its operators; return too what was said without the fault."""
         fault = load_faults()[name]
-        judged, against, found, confirmed = self._tried(name, spread_cases(self.cases(ids), CASES))
-        clean = [*confirmed, *(one for one in judged if one.broken)]
+        trial = try_fault(fault, spread_cases(self.cases(ids), CASES), self.bench, self._rules())
+        clean = [*trial.repeated.values(), *(one for one in trial.judged if one.broken)]
         score = FaultScore(
             name=name,
             family=fault.family,
@@ -90,59 +90,15 @@ class Workshop:
             does=fault.does,
             operators=fault.operators,
             held_out=held_out(name),
-            operator=found_of(judged, found),
+            operator=found_of(trial.judged, trial.found, warns=fault.warns),
             model=NOT_MEASURED,
-            usual=against,
+            usual=trial.against,
         )
         return score, _right("clean device", clean)
 
-    def _tried(
-        self, name: str, cases: Sequence[Case]
-    ) -> tuple[list[Judged], dict[str, bool], Judged | None, list[Judged]]:
-        """Check cases with a fault, and ask the usual rules on the same ones, each until it has objected.
-
-        Returns what was judged, which usual rules object, the case that shows the fault best and passes without it,
-        and all that was repeated without it.
-        """
-        judged: list[Judged] = []
-        repeated: dict[str, Judged] = {}
-        against = dict.fromkeys(self._rules(), False)
-        found: Judged | None = None
-        for number, case in enumerate(cases):
-            if found is not None and number >= USUAL_CASES:
-                break
-            left = tuple(rule for rule, objects in against.items() if not objects)
-            if number < FIRST_CASES or found is None:
-                judged.append(judge_case(case, self.bench, name, rules=left))
-                objections = judged[-1].objections
-            elif left:
-                objections = objections_of(case, self.bench, name, left)
-            else:
-                break
-            if objections:
-                clean = objections_of(case, self.bench, "", objections) or ()
-                against |= {rule: True for rule in objections if rule not in clean}
-            if found is None or number == FIRST_CASES - 1:
-                found = self._confirmed(judged, repeated) or found
-        return judged, against, found, list(repeated.values())
-
-    def _confirmed(self, judged: Sequence[Judged], repeated: dict[str, Judged]) -> Judged | None:
-        """Repeat suspect cases without the fault, strongest evidence first, until one of them passes there."""
-        for one in strongest(judged):
-            if one.case.key not in repeated and len(repeated) >= CONFIRMED:
-                return None
-            if one.case.key not in repeated:
-                repeated[one.case.key] = judge_case(one.case, self.bench, rules=())
-            if is_suspect(one.result, repeated[one.case.key].result.status):
-                return one
-        return None
-
     def difference(self, name: str, ids: Sequence[str], seed: int) -> RightScore:
         """Try a difference that is no fault."""
-        cases = self.cases(ids, seed)
-        chosen = spread_cases(
-            cases if seed == 0 else plain_cases(cases), DIFFERENCE_CASES if seed == 0 else FIRST_CASES
-        )
+        chosen = spread_cases(self.cases(ids, seed), DIFFERENCE_CASES if seed == 0 else FIRST_CASES)
         judged = [judge_case(case, self.bench, name, rules=self._rules()) for case in chosen]
         return _right(f"difference {name}", [one for one in judged if one.reached])
 
@@ -153,10 +109,11 @@ class Workshop:
         lock = lock_with(one, takes, self.profile)
         calls = by_turns(takes, dtypes_of, KERNEL_CALLS if seed == 0 else 3)
         cases = self.cases([signature_id(call) for call in calls], seed)
+        # Samples of the contract in other dtypes go elsewhere, and say nothing about this kernel.
+        cases = [case for case in cases if owner_of(case, lock) is not None]
         with activate(lock, self.bench.device, self.implementations) as active:
             bench = Bench(device=self.bench.device, active=active, lock=lock)
-            chosen = cases if seed == 0 else plain_cases(cases)
-            judged = [judge_case(case, bench, rules=self._rules()) for case in chosen]
+            judged = [judge_case(case, bench, rules=self._rules()) for case in cases]
         subject = f"kernel {one.identity.operator} {one.identity.namespace}:{one.identity.id}"
         return _right(subject, judged)
 

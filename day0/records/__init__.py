@@ -22,7 +22,7 @@ from day0.records.inventory import (
 )
 from day0.records.lock import Decision, Gap, Identity, Lock, LockEntry, Verification
 from day0.records.modules import LogitsResult, ModelCheck, ModuleError, ModuleResult, NonFinite, WaysResult
-from day0.records.numerics import CaseResult, CaseStatus, NumericsReport
+from day0.records.numerics import WARNING, CaseResult, CaseStatus, NumericsReport
 from day0.records.selftest import Alarm, FaultScore, Found, How, RightScore, SelftestReport
 from day0.records.trace import (
     Amount,
@@ -41,6 +41,7 @@ from day0.records.trace import (
 
 __all__ = [
     "GAP_VERDICTS",
+    "WARNING",
     "Alarm",
     "Amount",
     "CallEntry",

@@ -7,13 +7,16 @@ from typing import Literal
 from day0.records._base import Record
 from day0.records.modules import ModelCheck
 
-__all__ = ["GOOD_STATUSES", "CaseResult", "CaseStatus", "NumericsReport"]
+__all__ = ["GOOD_STATUSES", "WARNING", "CaseResult", "CaseStatus", "NumericsReport"]
 
 
 CaseStatus = Literal["pass", "fail", "fell_back", "undelegated", "crashed", "hung", "skipped", "xfail", "xpass"]
 
 GOOD_STATUSES: frozenset[CaseStatus] = frozenset({"pass", "fell_back", "skipped", "xfail"})
 """Statuses that do not fail the stage, but for a fallback that nobody declared."""
+
+WARNING = "warning: "
+"""How a note begins that somebody has to know, though nothing is wrong."""
 
 
 class CaseResult(Record):
@@ -51,6 +54,11 @@ class CaseResult(Record):
     """Wall time of the case. Kept while a check runs, left out of the report: that is equal for equal inputs."""
     reproducer: str = ""
     """Path below the run folder, for a failed case."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is within the rules, and shows in a model all the same."""
+        return tuple(one.removeprefix(WARNING) for one in self.notes if one.startswith(WARNING))
 
     @property
     def failed(self) -> bool:

@@ -10,11 +10,11 @@ from day0.records._base import Record
 
 __all__ = ["Alarm", "FaultScore", "Found", "How", "RightScore", "SelftestReport"]
 
-How = Literal["values", "other_cases", "reported", "not_on_device", "raised", "missed", "not_measured"]
+How = Literal["values", "other_cases", "warned", "reported", "not_on_device", "raised", "missed", "not_measured"]
 """`values`: results at ordinary values are judged wrong. `other_cases`: only results for other values, or of other ways
-to call. `reported`: only a call that stands in a report of the bug. `not_on_device`: results are right, and did not come
-from where they should. `raised`: the device raised or died. `missed`: nothing of all that. `not_measured`: not on this
-level."""
+to call. `warned`: each result is right, and there is the warning that this kind of fault asks for. `reported`: only a
+call that stands in a report of the bug. `not_on_device`: results are right, and did not come from where they should.
+`raised`: the device raised or died. `missed`: nothing of all that. `not_measured`: not on this level."""
 
 
 class Found(Record):

@@ -51,6 +51,10 @@ class Fault:
     minimal: Minimal
     is_fault: bool = True
     """False for a legitimate difference: a checker that reports it cries wolf."""
+    warns: bool = False
+    """True where each result is right in itself, and a warning is what a checker owes its user."""
+    needs: tuple[str, ...] = ()
+    """Dtypes without which a device cannot have the bug."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -125,6 +125,8 @@ def fault(
     minimal: Minimal,
     *,
     is_fault: bool = True,
+    warns: bool = False,
+    needs: tuple[str, ...] = (),
 ) -> Fault:
     """Make an entry; operators are separated by spaces."""
     return Fault(
@@ -136,4 +138,6 @@ def fault(
         plant=plant,
         minimal=minimal,
         is_fault=is_fault,
+        warns=warns,
+        needs=needs,
     )

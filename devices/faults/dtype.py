@@ -316,5 +316,6 @@ FAULTS: tuple[Fault, ...] = (
         "aten::add.Tensor aten::mul.Tensor aten::mm aten::bmm aten::sum.dim_IntList aten::exp",
         with_arguments(_double_in_float),
         shows(lambda device: torch.tensor([1.0 + 2.0**-40], dtype=torch.float64, device=device) + 0, gives=[1.0]),
+        needs=("float64",),
     ),
 )

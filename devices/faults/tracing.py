@@ -187,5 +187,6 @@ FAULTS: tuple[Fault, ...] = (
         "aten::mm",
         instead(_other_order_for_many),
         shows(_many_rows, gives=False),
+        warns=True,
     ),
 )

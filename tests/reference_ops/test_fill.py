@@ -82,10 +82,12 @@ def test_sparse_rows_are_distinct_and_some_are_none() -> None:
         1.0,
     )[2]
     rows = indices.flatten(0, 1).tolist()
-    for row in rows:
+    for number, row in enumerate(rows):
         valid = [one for one in row if one >= 0]
+        nothing = [-1] * (8 - len(valid))
         assert len(set(valid)) == len(valid) and all(0 <= one < 5 for one in valid)
-        assert row == valid + [-1] * (8 - len(valid)), "valid rows first"
+        assert row == (valid + nothing if number % 2 else nothing + valid), "at the end of every second list"
+        assert number % 2 or len(valid) <= 4, "the first half of such a list is empty"
     assert rows[-1] == [-1] * 8, "one query chooses nothing"
     assert len({row.count(-1) for row in rows}) > 1
 
@@ -95,6 +97,29 @@ def test_decays_are_at_most_one_and_strengths_between_0_and_1() -> None:
     _, _, _, g, beta, _ = filled("day0::kda_recurrent", q, q, q, q.clone(), torch.ones(1, 4, 2), torch.ones(1, 2, 8, 8))
     assert bool((g <= 0).all()) and float(g.min()) < -1
     assert bool((beta >= 0).all()) and bool((beta <= 1).all()) and float(beta.std()) > 0
+
+
+def test_a_single_query_has_as_many_rows_as_there_are() -> None:
+    indices = filled(
+        "day0::sparse_mla_prefill",
+        torch.ones(1, 1, 1, 4),
+        torch.ones(1, 5, 4),
+        zeros(1, 1, 8, dtype=torch.int32),
+        2,
+        1.0,
+    )[2]
+    assert sorted(indices.flatten().tolist()) == [-1, -1, -1, 0, 1, 2, 3, 4]
+    assert indices.flatten().tolist()[5:] == [-1, -1, -1]
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_router_biases_stay_large_where_they_were(groups: int) -> None:
+    logits, bias = filled("day0::moe_router", torch.ones(6, 16), torch.full((16,), 500.0), 4, 1.0, groups, 1)[:2]
+    assert float(bias.min()) > 1e4 and len(set(bias.tolist())) == 16
+    pairs = bias.reshape(groups, -1).sort(descending=True).values[:, :2].sum(-1)
+    assert len(set(pairs.tolist())) == groups, "no two groups are tied"
+    lost = (torch.sigmoid(logits) + bias) - bias
+    assert float((lost - torch.sigmoid(logits)).abs().max()) > 1e-3, "a score does not survive the sum"
 
 
 def test_router_scores_stand_apart_in_half_precision() -> None:

@@ -33,6 +33,8 @@ class Form:
     """Makes the arguments itself, where they come from elsewhere than a regime."""
     thorough: bool = False
     """True for those that only `--thorough` plans."""
+    once: bool = False
+    """True where the calls follow from the operator alone: they are made for its first traced signature only."""
     every: bool = False
     """True if every traced signature is derived from, and not one of each kind."""
 

@@ -53,4 +53,5 @@ FORM = Form(
     name="scalars",
     why="scalars that a kernel fixes, ignores or knows from 0 upwards only",
     derive=_derive,
+    regimes=("ordinary", "unread"),
 )

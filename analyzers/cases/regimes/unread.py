@@ -1,4 +1,4 @@
-"""NaN in every row that the result does not depend on, by the reference itself."""
+"""NaN in every row that the result does not depend on, by the reference itself; in what a beta of 0 leaves out too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from day0.analyzers.cases.copies import copy_to
 from day0.analyzers.cases.kinds import mutated, narrow_floats, says_values
 from day0.analyzers.cases.regimes._regime import Regime
 from day0.analyzers.judging.reference import RUN_ERRORS
-from day0.records import Signature
+from day0.records import ScalarValue, Signature
 from day0.reference_ops._spec import Operator
 from day0.reference_ops.load import load_operators
 from day0.reference_ops.signatures import resolve, tensor_values, tensors_in
@@ -20,15 +20,22 @@ from day0.registry.dispatch import suspended
 
 __all__ = ["REGIME"]
 
-MOST = 64
-"""Blocks of rows that are tried on their own: twice as many runs of the reference at most."""
+MOST = 16
+"""Blocks of rows of one argument that are tried on their own: twice as many runs of the reference at most."""
 
 
 def _applies(signature: Signature, contract: Operator | None) -> bool:
-    """Where whole numbers or flags say what is read, something may stay unread."""
+    """Where whole numbers or flags say what is read, or a factor is 0, something may stay unread."""
     dtypes = [value.dtype for value in tensor_values(signature)]
-    chooses = any("int" in dtype or dtype == "bool" for dtype in dtypes)
+    chooses = any("int" in dtype or dtype == "bool" for dtype in dtypes) or _has_no_weight(signature)
     return chooses and any("float" in one for one in dtypes) and says_values(signature) and not narrow_floats(signature)
+
+
+def _has_no_weight(signature: Signature) -> bool:
+    """Say whether what is added to a product has the weight 0: torch documents that it is not read then."""
+    names = [one.name for one in resolve(signature.op)._schema.arguments]
+    beta = (dict(zip(names, signature.args, strict=False)) | signature.kwargs).get("beta")
+    return isinstance(beta, ScalarValue) and beta.type in ("int", "float") and float(beta.value) == 0.0
 
 
 def _arrange(signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any], generator: torch.Generator) -> str:
@@ -38,8 +45,8 @@ def _arrange(signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
         return "its reference cannot say which rows it reads"
     found = False
     for tensor in tensors_in((args, kwargs)):
-        if tensor.is_floating_point() and tensor.dim() >= 2 and tensor.is_contiguous():
-            rows = tensor.flatten(0, -2)
+        if tensor.is_floating_point() and tensor.dim() >= 1 and tensor.is_contiguous():
+            rows = tensor.flatten(0, -2) if tensor.dim() > 1 else tensor.unsqueeze(0)
             found |= _poison(rows, max(1, len(rows) // MOST), lambda: _same(_results(signature, args, kwargs), before))
     return "" if found else "its result depends on every row"
 
@@ -77,7 +84,7 @@ def _same(some: list[torch.Tensor] | None, others: list[torch.Tensor]) -> bool:
 
 REGIME = Regime(
     name="unread",
-    why="rows that were not chosen are multiplied by zero, so that what stands there leaks",
+    why="rows that were not chosen, or have the weight 0, are multiplied by zero, so that what stands there leaks",
     applies=_applies,
     arrange=_arrange,
     last=True,

@@ -11,13 +11,26 @@ from day0.analyzers.judging.exact import differs
 from day0.analyzers.judging.judgement import Judgement
 from day0.analyzers.judging.results import results
 from day0.analyzers.judging.words import first_true, readable, text_at
+from day0.reference_ops.signatures import tensors_in
 
-__all__ = ["compare_bits", "kept_results"]
+__all__ = ["compare_bits", "kept_results", "like", "parts_of"]
 
 
 def kept_results(operator: Any, output: Any, inputs: CaseInputs) -> tuple[torch.Tensor, ...]:
     """Return what a call gave and wrote, on the CPU, in memory of its own."""
     return tuple(one.detach().cpu().clone() for one in results(operator, output, inputs))
+
+
+def parts_of(output: Any) -> list[torch.Tensor]:
+    """Return what a call gave, on the CPU."""
+    return [one.detach().cpu() for one in tensors_in(output)]
+
+
+def like(made: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+    """Return values with the strides of the whole result, where they have its shape: those are not what is compared."""
+    if made.shape != whole.shape:
+        return made
+    return torch.empty_strided(made.shape, whole.stride(), dtype=made.dtype).copy_(made)
 
 
 def compare_bits(

@@ -26,6 +26,8 @@ class More:
     """Set where they had to give the same bits and did not."""
     second: tuple[torch.Tensor, ...] | None = None
     """Results of another way to the same values, on the CPU: judged by the same rule as the first."""
+    varies: tuple[str, ...] = ()
+    """In what right results of another way differ from those of the first: a warning where the rule passes both."""
     inputs: CaseInputs | None = None
     """The values that the second results are for, on the CPU, where they are not those of the first call."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from day0.analyzers.cases.case import Case, CaseInputs, Unfillable
@@ -9,7 +11,7 @@ from day0.analyzers.cases.ways._way import load_ways
 from day0.analyzers.judging.compare import compare_results
 from day0.analyzers.judging.judgement import Judgement
 from day0.analyzers.judging.reference import Reference, references
-from day0.records import Lock
+from day0.records import WARNING, Lock
 from day0.reference_ops._spec import Operator
 from day0.reference_ops.signatures import resolve
 from day0.registry.dispatch import suspended
@@ -43,7 +45,7 @@ def judge_way(
 ) -> Judgement | None:
     """Make the calls after the first one, which gave `first`, and judge them; None where there are none.
 
-    Raises what a kernel does.
+    The notes of one that passes are warnings. Raises what a kernel does.
     """
     more = load_ways()[case.way].again(resolve(case.signature.op), inputs, device, first)
     if more.differs is not None or more.second is None:
@@ -51,7 +53,8 @@ def judge_way(
     with suspended():
         if more.inputs is not None:
             inputs, reference = more.inputs, references(case.signature, more.inputs, contract)
-        return compare_results(case.signature, inputs, more.second, reference, contract, torch.device("cpu"))
+        found = compare_results(case.signature, inputs, more.second, reference, contract, torch.device("cpu"))
+    return replace(found, notes=tuple(f"{WARNING}{one}" for one in more.varies)) if found.passed else found
 
 
 def other_overload(case: Case, lock: Lock) -> str:
@@ -63,7 +66,7 @@ def other_overload(case: Case, lock: Lock) -> str:
     return owner if owner != case.signature.op else ""
 
 
-_OTHER_CALLS = ("inplace", "out", "copied", "half")
+_OTHER_CALLS = ("inplace", "out", "copied", "half", "own_sample", "own_traced")
 """Forms that are other overloads or dtypes, which a device need not have as long as no model asks for them."""
 
 

@@ -9,11 +9,12 @@ import torch
 from day0.analyzers.cases.case import CaseInputs
 from day0.analyzers.cases.copies import copy_to
 from day0.analyzers.cases.kinds import is_aten, is_repeatable, mutated, says_values
+from day0.analyzers.cases.ways._results import like, parts_of
 from day0.analyzers.cases.ways._way import More, Way
 from day0.analyzers.judging.kinds import short_name
 from day0.records import ScalarValue, Signature, TensorValue
 from day0.reference_ops._spec import Operator
-from day0.reference_ops.signatures import resolve, tensors_in
+from day0.reference_ops.signatures import resolve
 
 __all__ = ["WAY"]
 
@@ -60,16 +61,9 @@ def _again(operator: Any, inputs: CaseInputs, device: torch.device, first: tuple
         part = copy_to(CaseInputs(args=args, kwargs=inputs.kwargs), device)
         with torch.no_grad():
             output = operator(*part.args, **part.kwargs)
-        parts.append([one.detach().cpu() for one in tensors_in(output)])
-    return More(second=tuple(_joined(two, one) for two, one in zip(zip(*parts, strict=True), first, strict=True)))
-
-
-def _joined(parts: tuple[torch.Tensor, ...], like: torch.Tensor) -> torch.Tensor:
-    """Put parts together, with the strides of the whole result: those are not what is compared."""
-    joined = torch.cat(parts)
-    if joined.shape != like.shape:
-        return joined
-    return torch.empty_strided(joined.shape, like.stride(), dtype=joined.dtype).copy_(joined)
+        parts.append(parts_of(output))
+    pairs = zip(zip(*parts, strict=True), first, strict=True)
+    return More(second=tuple(like(torch.cat(two), one) for two, one in pairs))
 
 
 WAY = Way(

@@ -72,6 +72,44 @@ FOUND: dict[str, tuple[str, Signature, str]] = {
         ),
         "unread",
     ),
+    "what a factor of 0 leaves out": (
+        "beta_zero_keeps_nan",
+        describe("aten::addmm", (torch.zeros(5), X, torch.zeros(4, 5)), {}),
+        "scalars.beta0",
+    ),
+    "sums that overflow on the way": (
+        "half_sums_in_half",
+        describe("aten::sum.dim_IntList", (X.half(), [0]), {}),
+        "partial_overflow",
+    ),
+    "another rank": ("hadamard_on_one_side", describe("day0::hadamard", (torch.zeros(2, 3, 5, 4),), {}), "ranks.fewer"),
+    "samples of the contract": (
+        "padding_scanned",
+        describe(
+            "day0::kda_recurrent",
+            (
+                *(torch.zeros(1, 3, 2, 4) for _ in range(4)),
+                torch.zeros(1, 3, 2),
+                torch.zeros(1, 2, 4, 4),
+            ),
+            {},
+        ),
+        "own_sample",
+    ),
+    "biases far above the scores": (
+        "router_bias_swallows_scores",
+        describe("day0::moe_router", (torch.zeros(3, 8), torch.zeros(8), 2, 1.0), {}),
+        "large",
+    ),
+    "chosen rows behind entries that are none": (
+        "leading_tile_poisons",
+        describe(
+            "day0::sparse_mla_prefill",
+            (torch.zeros(1, 4, 2, 8), torch.zeros(1, 24, 8), torch.zeros(1, 4, 5, dtype=torch.int32), 6, 0.5),
+            {},
+        ),
+        "sizes.5to65",
+    ),
     "long rows": ("sort_blocks_not_merged", describe("aten::sort", (X,), {}), "sizes.4to65"),
     "indices out of range": (
         "index_select_clamped",
@@ -107,12 +145,32 @@ def test_a_kind_of_case_finds_what_it_is_for(name: str, device: torch.device) ->
     assert "ordinary" not in names  # a plain case does not see it: the kind is what finds it
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(one, marks=pytest.mark.slow) for one in (1, 2))])
 @pytest.mark.parametrize("name", [*FOUND, *MORE])
 def test_a_right_kernel_passes_every_kind_of_case(name: str, seed: int, device: torch.device) -> None:
     signature = MORE[name] if name in MORE else FOUND[name][1]
     failed = _failed(signature, device, plan=CheckPlan(seed=seed))
     assert not failed, [(one.case, one.reason) for one in failed]
+
+
+def test_rows_that_differ_by_their_number_are_a_warning_and_no_failure(device: torch.device) -> None:
+    signature = describe("aten::mm", (torch.zeros(48, 96), torch.zeros(96, 18)), {})
+    case = Case(signature_id="x", signature=signature, regime="ordinary", seed=0, way="more_rows")
+    clean = check_case(case, device, None, EMPTY, max_bytes=1 << 24)
+    assert (clean.status, clean.warnings) == ("pass", ())
+    with planted("row_count_changes_order"):
+        warned = check_case(case, device, None, EMPTY, max_bytes=1 << 24)
+    assert (warned.status, warned.failed) == ("pass", False)
+    assert "sums in another order, within the operator's own limit" in warned.warnings[0]
+
+
+def test_rows_that_are_wrong_where_there_are_many_are_a_failure(device: torch.device) -> None:
+    signature = describe("day0::rms_norm", (torch.zeros(6, 4), torch.zeros(4), 1e-6), {})
+    case = Case(signature_id="x", signature=signature, regime="ordinary", seed=0, way="more_rows")
+    assert check_case(case, device, None, EMPTY, max_bytes=1 << 24).status == "pass"
+    with planted("norm_rows_past_grid"):
+        failed = check_case(case, device, None, EMPTY, max_bytes=1 << 24)
+    assert (failed.status, failed.warnings) == ("fail", ())
 
 
 def test_a_second_device_is_a_device_of_its_own(device: torch.device) -> None:

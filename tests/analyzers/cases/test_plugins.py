@@ -22,7 +22,7 @@ from day0.playbook import CheckPlan, RegimeName
 from day0.records import Signature
 from day0.reference_ops._spec import Operator
 from day0.reference_ops.load import load_operators
-from day0.reference_ops.signatures import describe, signature_id, tensors_in
+from day0.reference_ops.signatures import describe, resolve, signature_id, tensors_in
 from day0.reference_ops.torch_ops import register_operators
 
 X, Y = torch.zeros(6, 4), torch.zeros(6, 4)
@@ -35,6 +35,7 @@ CALLS: dict[str, Signature] = {
     "selection": describe("aten::topk", (X, 3), {}),
     "sort": describe("aten::sort", (X,), {}),
     "softmax": describe("aten::_softmax", (X, -1, False), {}),
+    "half sum": describe("aten::sum.dim_IntList", (X.half(), [-1]), {}),
     "sum": describe("aten::sum.dim_IntList", (X, [-1]), {}),
     "copy": describe("aten::clone", (X,), {}),
     "flags": describe("aten::where.self", (X > 0, X, Y), {}),
@@ -43,6 +44,7 @@ CALLS: dict[str, Signature] = {
     "gather": describe("aten::gather", (X, 1, torch.zeros(6, 2, dtype=torch.int64)), {}),
     "whole": describe("aten::add.Tensor", (WHOLE, WHOLE.clone()), {}),
     "in place": describe("aten::add_.Tensor", (X, Y), {}),
+    "rows": describe("day0::hadamard", (torch.zeros(2, 3, 5, 4),), {}),
     "ours": describe("day0::rms_norm", (X, torch.zeros(4), 1e-6, 0.0), {}),
 }
 ALL = CheckPlan(thorough=True)
@@ -162,3 +164,46 @@ def test_indices_never_share_memory_with_each_other(form: str) -> None:
     for _, derived in load_forms()[form].derive(signature, None):
         assert derived.args[2] == signature.args[2]
         assert derived.args[0] != signature.args[0]
+
+
+def test_samples_of_the_contract_come_in_the_dtypes_of_the_call_and_once_for_an_operator() -> None:
+    signature = describe("day0::rms_norm", (X.bfloat16(), torch.zeros(4), 1e-6, 0.0), {})
+    cases = [one for one in _cases(signature, CheckPlan()) if one.form.startswith("own_sample")]
+    assert cases
+    for case in cases:
+        inputs = make_inputs(case, _contract(signature))
+        assert isinstance(inputs, CaseInputs)
+        assert [one.dtype for one in inputs.args[:2]] == [torch.bfloat16, torch.float32]
+        assert not mismatch(case.signature, inputs.args, inputs.kwargs)
+    again = plan_signature(signature, "x", CheckPlan(), once=False)
+    assert not [one for one in again if one.form.startswith("own_sample")]
+
+
+@pytest.mark.parametrize(
+    ("op", "args"),
+    [
+        ("aten::sum.dim_IntList", (torch.zeros(4, 5, 8).half(), [-1])),
+        ("aten::mean.dim", (torch.zeros(1, 9).half(), [1])),
+        ("aten::mm", (torch.zeros(3, 8).half(), torch.zeros(8, 5).half())),
+        ("aten::addmm", (torch.zeros(5).half(), torch.zeros(3, 8).half(), torch.zeros(8, 5).half())),
+        ("aten::baddbmm", (torch.zeros(2, 3, 5).half(), torch.zeros(2, 3, 8).half(), torch.zeros(2, 8, 5).half())),
+    ],
+)
+def test_sums_that_leave_float16_on_the_way_end_within_it(op: str, args: tuple[Any, ...]) -> None:
+    signature = describe(op, args, {})
+    assert load_regimes()["partial_overflow"].applies(signature, None)
+    case = Case(signature_id="x", signature=signature, regime="partial_overflow", seed=0)
+    inputs = make_inputs(case, None)
+    assert isinstance(inputs, CaseInputs)
+    wide = [one.double() if isinstance(one, torch.Tensor) else one for one in inputs.args]
+    assert bool((resolve(op)(*wide).abs() < 100.0).all())
+    factors = [one for one in wide if isinstance(one, torch.Tensor)]
+    terms = factors[0] if len(factors) == 1 else factors[-2] * factors[-1].flatten()[0]
+    assert float(terms.cumsum(-1).abs().max()) > torch.finfo(torch.float16).max
+
+
+def test_sums_that_leave_float16_are_for_float16_alone() -> None:
+    applies = load_regimes()["partial_overflow"].applies
+    for dtype in (torch.bfloat16, torch.float32):
+        assert not applies(describe("aten::sum.dim_IntList", (X.to(dtype), [-1]), {}), None)
+    assert not applies(describe("aten::cumsum", (X.half(), -1), {}), None)

@@ -11,6 +11,7 @@ from day0.analyzers.checking.case import check_case
 from day0.analyzers.selftest import judged
 from day0.analyzers.selftest.bench import lock_for, open_bench
 from day0.analyzers.selftest.choosing import calls_for, cases_of, plain_cases, spread_cases
+from day0.analyzers.selftest.defects import defect_of
 from day0.analyzers.selftest.judged import judge_case
 from day0.analyzers.selftest.ordinary import ordinary_calls
 from day0.analyzers.selftest.run import run_selftest
@@ -19,11 +20,13 @@ from day0.analyzers.selftest.subjects import collect_subjects
 from day0.analyzers.selftest.table import alarm_rows, detection_rows, how_rows, percent
 from day0.analyzers.selftest.tasks import Workshop
 from day0.analyzers.selftest.usual.load import load_usual
+from day0.analyzers.selftest.variants import variant_for
 from day0.devices.faults.load import load_faults
 from day0.devices.profile import load_profile
 from day0.errors import Day0Error
+from day0.playbook import CheckPlan
 from day0.records import CaseResult, FaultScore, Signature
-from day0.reference_ops.signatures import describe, resolve, signature_id
+from day0.reference_ops.signatures import describe, resolve, signature_id, tensor_values
 from day0.reference_ops.torch_ops import register_operators
 from day0.registry.collect import collect
 
@@ -107,7 +110,7 @@ def test_a_raise_counts_for_every_usual_rule() -> None:
 def test_the_usual_rules_see_what_the_check_sees() -> None:
     register_operators()
     call, rules = CALLS[0], tuple(load_usual())
-    case = cases_of([(signature_id(call), call)], 0, 1)[0]
+    case = cases_of([(signature_id(call), call)], CheckPlan(), 1)[0]
     with open_bench(PROFILE, lock_for((call,), PROFILE, ()), ()) as bench:
         clean = judge_case(case, bench, rules=rules)
         assert (clean.result.status, clean.objections, clean.reached) == ("pass", (), False)
@@ -135,7 +138,7 @@ def _failed(result: CaseResult) -> CaseResult:
 
 def test_cases_are_spread_over_kinds_and_calls() -> None:
     calls = [(signature_id(one), one) for one in CALLS[:3]]
-    cases = cases_of(calls, 0, 1)
+    cases = cases_of(calls, CheckPlan(), 1)
     assert len(plain_cases(cases)) < len(cases)
     few = spread_cases(cases, 30)
     assert len(few) == 30
@@ -188,6 +191,32 @@ def test_every_operator_of_a_planted_fault_is_called_by_something(subjects: tupl
     }
     # It stands below convolution, which is called.
     assert lacking <= {"fallback_without_cpu_kernel"}
+
+
+def test_a_fault_that_needs_a_dtype_is_tried_on_the_device_with_it() -> None:
+    profile = load_profile("sim")
+    assert "float64" not in profile.dtypes
+    calls = (describe("aten::add.Tensor", (X, X.clone()), {}), CALLS[0])
+    wider, cast = variant_for(load_faults()["float64_computed_in_float32"], profile, calls)
+    assert "float64" in wider.dtypes
+    assert [[one.dtype for one in tensor_values(call)] for call in cast] == [["float64"] * 2]
+    found = run_selftest(profile, seeds=1, only=["float64_computed_in_float32"], signatures=calls)
+    assert found.faults[0].is_found
+    assert "float64" in found.faults[0].operator.first
+    assert [alarm for one in found.right for alarm in one.alarms] == []
+
+
+def test_what_torch_itself_gets_wrong_is_reported_and_is_no_right_call() -> None:
+    register_operators()
+    profile = load_profile("sim")
+    call = describe("aten::native_layer_norm", (X.to(torch.bfloat16), [8], X[0].clone(), X[0].clone(), 1e-5), {})
+    with open_bench(profile, lock_for((call,), profile, ()), ()) as bench:
+        case = cases_of([(signature_id(call), call)], CheckPlan(), 1)[0]
+        found = judge_case(case, bench).result
+    assert (found.status, found.rule) == ("fail", "layout"), "torch is mended: analyzers/selftest/defects.py can go"
+    assert "dtype of the weights" in defect_of(call, profile)
+    assert not defect_of(call, load_profile("null"))
+    assert not defect_of(describe("aten::native_layer_norm", (X, [8], X[0].clone(), None, 1e-5), {}), profile)
 
 
 def test_a_small_selftest_as_a_whole() -> None:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from day0.analyzers.cases.case import Case
 from day0.analyzers.selftest.judged import Judged
-from day0.analyzers.selftest.scoring import alarm_of, found_of, held_out, is_suspect, strongest, wilson
+from day0.analyzers.selftest.scoring import (
+    alarm_of,
+    found_of,
+    held_out,
+    is_suspect,
+    is_warned,
+    strongest,
+    wilson,
+)
 from day0.devices.faults.load import load_faults
 from day0.records import CaseResult, Signature
 
@@ -109,3 +118,17 @@ def test_the_halves_are_about_halves_and_never_change() -> None:
     assert 0.35 < share < 0.65
     assert held_out("all_nan") == held_out("all_nan")
     assert [held_out(name) for name in ("all_nan", "half_as_much_again", "nibbles_swapped")] == [False, True, True]
+
+
+def test_a_warning_is_a_find_only_where_it_is_owed_and_not_there_without_the_fault() -> None:
+    right = _judged("pass")
+    warned = replace(right, result=right.result.model_copy(update={"notes": ("warning: other bits", "something else")}))
+    assert warned.result.warnings == ("other bits",)
+    assert strongest([warned]) == []
+    assert strongest([warned], warns=True) == [warned]
+    assert strongest([right], warns=True) == []
+    assert is_warned(warned.result, right.result)
+    assert not is_warned(warned.result, warned.result)
+    found = found_of([warned], warned, warns=True)
+    assert (found.how, found.found, found.reason) == ("warned", 1, "other bits")
+    assert alarm_of(warned.result) is None
