@@ -114,6 +114,8 @@ class Measured:
     """The worst place, for the reason of a gate that fails."""
     diverged: str = ""
     """The operator or module that is wrong, where the stage itself knows it."""
+    unrepeated: str = ""
+    """The first operator that gives other bits when the same pass is run again; it is to blame if no module is wrong."""
     written: str = ""
     """Folder below the run folder where the stage itself wrote evidence."""
     next_command: str = ""
