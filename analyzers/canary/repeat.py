@@ -29,7 +29,8 @@ def first_unlike(calls: Pass, model: torch.nn.Module, device: torch.device) -> s
 
 
 def _results(calls: Pass, model: torch.nn.Module, device: torch.device) -> list[tuple[str, str]]:
-    with _Results(device) as heard:
+    heard = _Results(device)
+    with heard:
         for _ in walk(calls, model, device):
             continue
     return heard.found

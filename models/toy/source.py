@@ -68,7 +68,7 @@ def _reader() -> Callable[[str], torch.Tensor]:
     file = safe_open(weights_path(), framework="pt")
 
     def read(name: str) -> torch.Tensor:
-        tensor: torch.Tensor = file.get_tensor(name)
+        tensor: torch.Tensor = file.get_tensor(name)  # type: ignore[no-untyped-call]  # safetensors carries no annotations
         return tensor
 
     return read

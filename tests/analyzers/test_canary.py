@@ -179,8 +179,8 @@ def test_random_weights_are_the_same_in_golden_reference_and_device(tmp_path: Pa
     lock = Lock(device="cpu", namespace="base", model="x", entries=())
     with activate(lock, CPU, []) as active:
         context = CanaryContext(spec=spec, device=CPU, active=active, evidence=tmp_path, prompt_tokens=20, new_tokens=2)
-        plan = CanaryPlan(stages={name: StagePlan() for name in ("load", "all_layers")}, prompt_tokens=20, new_tokens=2)
-        stages = {stage.name: stage for stage in run_stages(context, plan)}
+        few = CanaryPlan(stages={name: StagePlan() for name in ("load", "all_layers")}, prompt_tokens=20, new_tokens=2)
+        stages = {stage.name: stage for stage in run_stages(context, few)}
     limit = 1e-5 if dtype == "float32" else 0.4
     assert stages["all_layers"].metrics["prefill_yardstick"] < limit
     assert (

@@ -44,7 +44,8 @@ class Stack(nn.Module):
         x = self.embed(input_ids)
         for layer in self.layers:
             x = x + layer(x)
-        return self.head(x)
+        logits: torch.Tensor = self.head(x)
+        return logits
 
 
 class Ledger:
@@ -55,7 +56,7 @@ class Ledger:
         self._file = safe_open(file, framework="pt")
 
     def __call__(self, name: str) -> torch.Tensor:
-        tensor: torch.Tensor = self._file.get_tensor(name).clone()
+        tensor: torch.Tensor = self._file.get_tensor(name).clone()  # type: ignore[no-untyped-call]  # as safetensors is
         self.now += tensor.nbytes
         self.peak = max(self.peak, self.now)
         weakref.finalize(tensor.untyped_storage(), self._gone, tensor.nbytes)
