@@ -26,7 +26,7 @@ SLOW = {
     "state_stale_when_replayed": ("all_layers", "layers.0.self_attn (KdaAttention) in decode"),
     "matmul_not_reproducible": ("all_layers", "aten::mm, call 1 of the pass"),
     "no_kernel_for_one_row": ("all_layers", "layers.0.self_attn.q_proj (Linear)"),
-    "stale_pages": ("generate", "layers.3.self_attn (MlaAttention) in decode 2"),
+    "stale_pages": ("generate", "layers.3.self_attn.indexer (Indexer) in decode 2"),
 }
 
 
