@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
+from day0.cli.canary_ask import CanaryAsk
 from day0.cli.options import DEFAULT_RUN, AllowUnverified, Force, Frozen, Json, Locked, Plant, Run, call
 
 __all__ = ["canary_app"]
@@ -21,6 +25,15 @@ def canary(
     plant: Plant = None,
     force: Force = False,
     json: Json = False,
+    stage: Annotated[
+        list[str] | None, typer.Option("--stage", help="Only this stage; repeat it.", metavar="NAME")
+    ] = None,
+    first: Annotated[str, typer.Option("--from", help="This stage and those after it.", metavar="NAME")] = "",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on after the last stage that passed.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run and why, and run nothing.")] = False,
+    reference: Annotated[
+        Path | None, typer.Option(help="Folder with passes of the reference, from another run.", metavar="DIR")
+    ] = None,
 ) -> None:
     """Run the model on the device, step by step wider, and stop at the first broken gate.
 
@@ -37,4 +50,6 @@ def canary(
             plant=plant or [],
             force=force,
             json=json,
+            ask=CanaryAsk(only=tuple(stage or ()), first=first, resume=resume, reference=reference),
+            dry_run=dry_run,
         )
