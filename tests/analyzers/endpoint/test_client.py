@@ -187,7 +187,7 @@ GOOD = answer(whole("Hi", usage={"prompt_tokens": 1, "completion_tokens": 1}))
 )
 def test_what_may_pass_is_tried_again_and_counted(act: Act) -> None:
     with broken([act, act, GOOD]) as seen:
-        reply = ask(seen.url, retries=2, seconds=0.5)
+        reply = ask(seen.url, retries=2, seconds=1.5)
     assert reply.answer is not None
     assert len(reply.earlier) == 2
     assert {one.outcome for one in reply.earlier} <= MAY_PASS
