@@ -24,6 +24,31 @@ def canary(
     frozen: Frozen = False,
     plant: Plant = None,
     force: Force = False,
+    endpoint: Annotated[
+        str | None,
+        typer.Option(help="Judge this OpenAI-compatible server instead; see docs/endpoint.md.", metavar="URL"),
+    ] = None,
+    model: Annotated[str, typer.Option(help="The model's name on the server; else the only one it has.")] = "",
+    against: Annotated[str | None, typer.Option(help="Another server to compare with.", metavar="URL")] = None,
+    against_model: Annotated[str, typer.Option(help="The model's name there.")] = "",
+    against_key_file: Annotated[
+        Path | None, typer.Option("--against-api-key-file", help="File with the key of that server.", metavar="FILE")
+    ] = None,
+    prompts: Annotated[
+        str, typer.Option(help="JSONL file with prompts, or text, chat or vision.", metavar="FILE")
+    ] = "",
+    api: Annotated[str | None, typer.Option(help="completions or chat; else as the prompts are.")] = None,
+    concurrency: Annotated[int, typer.Option(min=1, max=1024, help="Requests at one time.")] = 8,
+    timeout: Annotated[float, typer.Option(min=0.1, max=86400, help="Seconds for one request.")] = 60.0,
+    retries: Annotated[int, typer.Option(min=0, max=20, help="Further tries where they may help.")] = 2,
+    api_key_file: Annotated[Path | None, typer.Option(help="File with the server's key.", metavar="FILE")] = None,
+    api_key_env: Annotated[
+        str | None, typer.Option(help="Name of the environment variable with the key.", metavar="NAME")
+    ] = None,
+    served_dtype: Annotated[str, typer.Option(help="What the server computes in; else as config.json says.")] = "",
+    gate: Annotated[
+        list[str] | None, typer.Option(help="Gate on a figure, such as first_token_p95<=0.5.", metavar="GATE")
+    ] = None,
     json: Json = False,
     stage: Annotated[
         list[str] | None, typer.Option("--stage", help="Only this stage; repeat it.", metavar="NAME")
@@ -32,13 +57,41 @@ def canary(
     resume: Annotated[bool, typer.Option("--resume", help="Go on after the last stage that passed.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run and why, and run nothing.")] = False,
     reference: Annotated[
-        Path | None, typer.Option(help="Folder with passes of the reference, from another run.", metavar="DIR")
+        Path | None,
+        typer.Option(
+            help="Folder with passes of the reference, from another run; with --endpoint the model's own folder.",
+            metavar="DIR",
+        ),
     ] = None,
 ) -> None:
     """Run the model on the device, step by step wider, and stop at the first broken gate.
 
     Example: day0 canary --run runs/v32
+
+    A running server: day0 canary --endpoint http://127.0.0.1:8000 --model v32 --reference path/to/folder
     """
+    if context.invoked_subcommand is None and endpoint is not None:
+        call(
+            "canary_endpoint",
+            file="canary_endpoint",
+            run=run,
+            endpoint=endpoint,
+            model=model,
+            reference=reference,
+            against=against,
+            against_model=against_model,
+            against_key_file=against_key_file,
+            prompts=prompts,
+            api=api,
+            concurrency=concurrency,
+            timeout=timeout,
+            retries=retries,
+            api_key_file=api_key_file,
+            api_key_env=api_key_env,
+            served_dtype=served_dtype,
+            gates=gate or [],
+            json=json,
+        )
     if context.invoked_subcommand is None:
         call(
             "stage",

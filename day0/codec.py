@@ -14,6 +14,7 @@ from day0.hashing import hash_json
 from day0.records import (
     CanaryReport,
     ConvertReport,
+    EndpointReport,
     FitReport,
     Inventory,
     Lock,
@@ -34,6 +35,7 @@ SCHEMAS: dict[type[Record], tuple[str, int]] = {
     FitReport: ("day0.fit", 1),
     ConvertReport: ("day0.convert", 1),
     SelftestReport: ("day0.selftest", 1),
+    EndpointReport: ("day0.endpoint", 1),
 }
 
 R = TypeVar("R", bound=Record)

@@ -8,6 +8,7 @@ from day0.records._base import Record
 from day0.records.calls import ListValue, ScalarValue, Signature, TensorValue, Value
 from day0.records.canary import CanaryReport, FigureResult, GateResult, LastGood, OperatorFigures, Receipt, StageResult
 from day0.records.convert import ConversionParameters, ConvertedFile, ConvertedWeight, ConvertReport
+from day0.records.endpoint import EndpointFailure, EndpointPrompt, EndpointReport
 from day0.records.fit import FitCard, FitOption, FitPlan, FitProposal, FitReport, FitRow
 from day0.records.inventory import (
     GAP_VERDICTS,
@@ -55,6 +56,9 @@ __all__ = [
     "ConvertedWeight",
     "Decision",
     "Effort",
+    "EndpointFailure",
+    "EndpointPrompt",
+    "EndpointReport",
     "Evidence",
     "FaultScore",
     "FigureResult",
