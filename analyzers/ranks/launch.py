@@ -1,0 +1,191 @@
+"""Start all ranks, watch them, name the one that dies or hangs, and leave nothing running."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from day0.analyzers.ranks.board import RankBoard
+from day0.analyzers.ranks.setting import RanksSetting
+from day0.records import RankResult
+
+__all__ = ["launch"]
+
+POLL_S = 0.05
+LOG_LINES = 12
+LAST_WORDS_S = 0.5
+"""What a hanging rank gets to write where it stands."""
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Ranks:
+    folder: Path
+    process: subprocess.Popen[bytes]
+    boards: tuple[RankBoard, ...]
+
+
+def launch(setting: RanksSetting, folder: Path, progress: Progress = lambda _: None) -> tuple[RankResult, ...]:
+    """Start the ranks of a setting in a folder of their own and wait for their end; facts are then in the folder.
+
+    Returns how each rank ended. Whatever happens, no process of theirs is left.
+    """
+    (folder / "setting.json").write_text(setting.model_dump_json(), encoding="utf-8")
+    with _running(setting, folder) as ranks:
+        hung = _watch(ranks, progress)
+        if hung:
+            _last_words(ranks)
+    codes = _exit_codes(folder)
+    ends = tuple(_end(ranks, number, codes, hung) for number in range(setting.ranks))
+    for board in ranks.boards:
+        board.close()
+    return _with_causes(ends)
+
+
+@contextmanager
+def _running(setting: RanksSetting, folder: Path) -> Iterator[_Ranks]:
+    boards = tuple(RankBoard(folder / f"board-{number}") for number in range(setting.ranks))
+    command = [sys.executable, "-m", "day0.analyzers.ranks.torchrun", str(folder), str(setting.ranks)]
+    with (folder / "torchrun.log").open("wb") as log:
+        process = subprocess.Popen(  # noqa: S603 - our own module
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    ranks = _Ranks(folder=folder, process=process, boards=boards)
+    try:
+        yield ranks
+    finally:
+        _kill(ranks)
+
+
+def _watch(ranks: _Ranks, progress: Progress) -> dict[int, str]:
+    """Wait until torchrun ends, or nobody has time left; then return which ranks hang, and where."""
+    shown = ""
+    while ranks.process.poll() is None:
+        where = ranks.boards[0].where
+        if where != shown:
+            progress(f"rank 0: {where}")
+            shown = where
+        if all(board.late for board in ranks.boards):
+            return _hanging(ranks.boards)
+        time.sleep(POLL_S)
+    return {}
+
+
+def _hanging(boards: tuple[RankBoard, ...]) -> dict[int, str]:
+    """Name those for whom the others wait: who is in no collective; if all are in one, who has entered the fewest."""
+    outside = {number: board for number, board in enumerate(boards) if not board.inside}
+    if outside:
+        waiting = next((board.inside for board in boards if board.inside), "")
+        others = f"while the others wait in {waiting}" if waiting else "and said no word for longer than it may take"
+        return {n: f"it hangs outside of any collective {others}" for n in outside}
+    fewest = min(board.collectives for board in boards)
+    behind = {number: board for number, board in enumerate(boards) if board.collectives == fewest}
+    if len(behind) == len(boards):
+        return {n: f"all ranks wait in collective {fewest}, this one in {b.inside}" for n, b in behind.items()}
+    return {n: f"it waits in {b.inside}, its collective {fewest}, and the others are further" for n, b in behind.items()}
+
+
+def _last_words(ranks: _Ranks) -> None:
+    for board in ranks.boards:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if board.pid:
+                os.kill(board.pid, signal.SIGUSR1)
+    time.sleep(LAST_WORDS_S)
+
+
+def _kill(ranks: _Ranks) -> None:
+    """End torchrun's group and every rank's own, and wait until they are gone."""
+    groups = {ranks.process.pid, *(board.pid for board in ranks.boards if board.pid)}
+    for group in groups:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
+    ranks.process.wait()
+    for board in ranks.boards:
+        until = time.monotonic() + 5.0
+        while board.pid and _alive(board.pid) and time.monotonic() < until:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(board.pid, signal.SIGKILL)
+            time.sleep(0.01)
+
+
+def _alive(pid: int) -> bool:
+    """Say whether a process runs; one that has ended and was not asked for its code does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
+    except (OSError, IndexError):
+        return False
+
+
+# ---------------------------------------------------------------------------------------- how they ended
+
+
+def _exit_codes(folder: Path) -> dict[int, int]:
+    try:
+        codes = json.loads((folder / "exit_codes.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {int(rank): int(code) for rank, code in codes.items()}
+
+
+def _end(ranks: _Ranks, number: int, codes: dict[int, int], hung: dict[int, str]) -> RankResult:
+    board = ranks.boards[number]
+    where = board.where or "starting"
+    where = f"{where}, in {board.inside}" if board.inside else where
+    code = codes.get(number)
+    lines = _tail(ranks.folder, number)
+    if number in hung:
+        return RankResult(rank=number, status="hung", reason=hung[number], phase=where, log_tail=lines)
+    if code is None:
+        return RankResult(rank=number, status="stopped" if codes or hung else "done", phase=where)
+    said = _exception(lines)
+    if said:
+        reason = said
+    elif code < 0:
+        reason = f"killed by signal {-code} ({signal.Signals(-code).name})"
+    else:
+        reason = f"ended with exit code {code} and without a word"
+    status = "raised" if said else "died"
+    return RankResult(rank=number, status=status, reason=reason, phase=where, exit_code=code, log_tail=lines)
+
+
+def _tail(folder: Path, number: int) -> tuple[str, ...]:
+    try:
+        text = (folder / f"log-{number}").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ()
+    return tuple(line[:300] for line in text.rstrip().splitlines()[-LOG_LINES:])
+
+
+def _exception(lines: tuple[str, ...]) -> str:
+    """Return the line that names an exception, at the end of a traceback."""
+    if not any(line.startswith(("Traceback", "  File ")) for line in lines):
+        return ""
+    for line in reversed(lines):
+        name = line.partition(":")[0]
+        if line and not line.startswith(" ") and name.replace(".", "").replace("_", "").isalnum():
+            return line
+    return ""
+
+
+def _with_causes(ends: tuple[RankResult, ...]) -> tuple[RankResult, ...]:
+    """Say of ranks that raised in a collective that they only lost another one, where another one is the cause."""
+    guilty = [one for one in ends if one.status in ("died", "hung")]
+    guilty = guilty or [one for one in ends if one.status == "raised" and ", in " not in one.phase]
+    if not guilty:
+        return ends
+    cause = ", ".join(f"rank {one.rank}" for one in guilty)
+    return tuple(
+        one.model_copy(update={"status": "stopped", "reason": f"it lost {cause}", "log_tail": ()})
+        if one.status in ("raised", "stopped") and one not in guilty
+        else one
+        for one in ends
+    )
