@@ -211,7 +211,7 @@ def run(
 def _preflight(session: Session) -> None:
     """Open what the stages will need, so that a mistake in the last one's input does not cost the first ones' time."""
     spec, canary = session.spec, session.plan.canary
-    choose = pkgutil.resolve_name("day0.analyzers.canary.run:choose_stages")
+    choose = pkgutil.resolve_name("day0.analyzers.canary.stages:choose_stages")
     choose(canary, calls="phases" if spec.phases else "tokens")
     longest = canary.prompt_tokens + canary.new_tokens
     if spec.max_positions is not None and longest > spec.max_positions:

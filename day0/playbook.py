@@ -12,6 +12,7 @@ __all__ = [
     "CheckPlan",
     "ExpectedFailure",
     "Gate",
+    "Inconclusive",
     "ModelLevelPlan",
     "ModelPlan",
     "PhasePlan",
@@ -155,12 +156,18 @@ class CheckPlan(_Plan):
     """Cases that are known to fail. Strict: one that passes, and an entry that matches nothing, are failures too."""
 
 
+Inconclusive = Literal["fail", "pass", "warn"]
+"""What an undecided gate does to its stage: it fails; it passes in silence; or it passes with a warning that is shown."""
+
+
 class Gate(_Plan):
     """A rule that a canary stage must satisfy."""
 
     metric: str
     rule: Literal["<=", ">=", "=="]
     limit: float = Field(allow_inf_nan=False)
+    inconclusive: Inconclusive | None = None
+    """What becomes of the stage if the figure cannot decide. None: as the stage's own gate on it says, else the plan."""
 
 
 class StagePlan(_Plan):
@@ -175,6 +182,8 @@ class CanaryPlan(_Plan):
     stages: dict[str, StagePlan] = {}
     prompt_tokens: int = Field(default=16, ge=1, le=1 << 20)
     new_tokens: int = Field(default=8, ge=1, le=1 << 16)
+    inconclusive: Inconclusive | None = None
+    """For gates that say nothing themselves; None: those whose evidence is a must fail, the others warn."""
 
 
 class Playbook(_Plan):

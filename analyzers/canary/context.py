@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from day0.analyzers.canary.gates import Figure
 from day0.models.spec import ModelSpec
-from day0.playbook import Gate
-from day0.records import GateResult, Receipt
+from day0.records import Receipt
 from day0.registry.receipts import ActiveLock, Key
 
-__all__ = ["CanaryContext", "Measured", "judge_gates", "model_error"]
+__all__ = ["CanaryContext", "Measured", "model_error"]
 
 
 @dataclass(kw_only=True)
@@ -53,7 +54,8 @@ class CanaryContext:
 class Measured:
     """The figures of a stage, or the reason why it could not measure."""
 
-    metrics: dict[str, float]
+    metrics: Mapping[str, float | Figure]
+    """By name; a figure that could not be measured has no value and says why."""
     failure: str = ""
     receipts: tuple[Receipt, ...] = ()
     evidence: str = ""
@@ -61,21 +63,6 @@ class Measured:
 
 MAX_YARDSTICK = 0.5
 """A same-dtype result on the CPU that is further from float64 is no yardstick; something else is wrong."""
-
-
-def judge_gates(gates: tuple[Gate, ...], metrics: dict[str, float]) -> tuple[GateResult, ...]:
-    """Hold the figures of a stage against its gates. A gate on a figure that was not measured fails."""
-    return tuple(_judge_gate(gate, metrics.get(gate.metric)) for gate in gates)
-
-
-def _judge_gate(gate: Gate, value: float | None) -> GateResult:
-    if value is None:
-        reason, passed = f"the stage does not measure {gate.metric}", False
-    else:
-        # Written so that NaN fails.
-        passed = {"<=": value <= gate.limit, ">=": value >= gate.limit, "==": value == gate.limit}[gate.rule]
-        reason = "" if passed else f"{gate.metric} is {value:.6g}, the gate says {gate.rule} {gate.limit:g}"
-    return GateResult(metric=gate.metric, rule=gate.rule, limit=gate.limit, value=value, passed=passed, reason=reason)
 
 
 def model_error(got: torch.Tensor, reference: torch.Tensor, golden: torch.Tensor) -> dict[str, float]:

@@ -2,101 +2,31 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import replace
 
 import torch
 
-from day0.analyzers import canary
-from day0.analyzers.canary.context import CanaryContext, Measured, judge_gates
+from day0.analyzers.canary.context import CanaryContext, Measured
+from day0.analyzers.canary.gates import (
+    as_figure,
+    figure_results,
+    first_failure,
+    judge_gates,
+    warnings,
+)
+from day0.analyzers.canary.stages import SILENCE, Stage, choose_stages
 from day0.devices.open import device_counts
-from day0.errors import USER_ERRORS, Day0Error, near_names
-from day0.playbook import CanaryPlan, Gate
+from day0.errors import USER_ERRORS
+from day0.playbook import CanaryPlan
 from day0.records import GateResult, StageResult
 from day0.registry.receipts import ActiveLock, difference, silent
 from day0.registry.results import WrongResult
 
-__all__ = ["Stage", "load_stages", "run_stages"]
+__all__ = ["run_stages"]
 
 STAGE_ERRORS: tuple[type[BaseException], ...] = (*USER_ERRORS, WrongResult)
 """What fails a stage: what a model or a kernel raises, and a kernel that breaks its contract."""
-
-
-class StageModule(Protocol):
-    """What a file `stage_NN_name.py` has: a title, gates of its own and one function."""
-
-    TITLE: str
-    GATES: tuple[Gate, ...]
-
-    def run(self, context: CanaryContext) -> Measured:
-        """Measure."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stage:
-    """One stage, found by its file name; the number is the order."""
-
-    name: str
-    title: str
-    gates: tuple[Gate, ...]
-    run: Callable[[CanaryContext], Measured]
-    whole: bool = False
-    """Whether it runs the whole model, so that every locked implementation has a chance to run."""
-    calls: str = "tokens"
-    """Which models it can call: those that take `tokens`, those with `phases` of their own, or `any`."""
-
-
-def load_stages() -> tuple[Stage, ...]:
-    """Return all stages in their order."""
-    names = sorted(one.name for one in pkgutil.iter_modules(canary.__path__) if one.name.startswith("stage_"))
-    return tuple(_load(name) for name in names)
-
-
-def _load(name: str) -> Stage:
-    module = importlib.import_module(f"day0.analyzers.canary.{name}")
-    calls = getattr(module, "CALLS", "tokens")
-    return Stage(
-        name=name.split("_", 2)[2],
-        title=module.TITLE,
-        gates=module.GATES,
-        run=module.run,
-        whole=getattr(module, "WHOLE", False),
-        calls=calls,
-    )
-
-
-def choose_stages(plan: CanaryPlan, *, calls: str = "tokens") -> tuple[Stage, ...]:
-    """Return the stages that a plan names, with its gates, in the order in which they widen.
-
-    A plan that names none gets those that can call the model: with `tokens`, or the `phases` that its source brings.
-    Raises Day0Error for a stage that does not exist, or cannot call the model.
-    """
-    stages = load_stages()
-    known = tuple(stage.name for stage in stages)
-    for name in plan.stages:
-        if name not in known:
-            hint = near_names(name, known) or f"stages are: {', '.join(known)}"
-            raise Day0Error("canary.stages", f"there is no stage '{name}'", hint=hint)
-    fitting = {stage.name for stage in stages if stage.calls in (calls, "any")}
-    for name in plan.stages:
-        if name not in fitting:
-            what = f"stage '{name}' calls models with other inputs than this one takes: {_TAKES[calls]}"
-            raise Day0Error("canary.stages", what, hint=f"stages for it: {', '.join(sorted(fitting))}")
-    chosen = [stage for stage in stages if stage.name in (plan.stages or fitting)]
-    return tuple(_with_gates(stage, plan) for stage in chosen)
-
-
-_TAKES = {"tokens": "token ids and a cache", "phases": "the inputs that its source brings"}
-
-
-def _with_gates(stage: Stage, plan: CanaryPlan) -> Stage:
-    asked = plan.stages.get(stage.name)
-    if asked is None or not asked.gates:
-        return stage
-    return replace(stage, gates=asked.gates)
 
 
 def run_stages(
@@ -123,13 +53,10 @@ def run_stages(
     return tuple(results)
 
 
-_SILENCE = Gate(metric="locked_never_ran", rule="==", limit=0)
-
-
 def _with_silence(stage: Stage) -> Stage:
     """Add the gate on locked implementations that never ran, unless the plan has its own."""
-    given = any(gate.metric == _SILENCE.metric for gate in stage.gates)
-    return stage if given else replace(stage, gates=(*stage.gates, _SILENCE))
+    given = any(gate.metric == SILENCE.metric for gate in stage.gates)
+    return stage if given else replace(stage, gates=(*stage.gates, SILENCE))
 
 
 def _run_stage(stage: Stage, context: CanaryContext) -> StageResult:
@@ -144,8 +71,8 @@ def _run_stage(stage: Stage, context: CanaryContext) -> StageResult:
     spent = {name: round(value - counted.get(name, 0.0), 12) for name, value in device_counts(context.device).items()}
     receipts = context.active.receipts()
     idle = silent(receipts, context.active.lock.entries, context.must_run) if stage.whole else ()
-    metrics = {**measured.metrics, **({"locked_never_ran": float(len(idle))} if stage.whole else {})}
-    gates = judge_gates(stage.gates, metrics) if not measured.failure else ()
+    figures = {**spent, **measured.metrics, **({SILENCE.metric: float(len(idle))} if stage.whole else {})}
+    gates = judge_gates(stage.gates, figures) if not measured.failure else ()
     gates = tuple(_naming(gate, idle, context.active) for gate in gates)
     reason = measured.failure or _first_failure(gates, measured)
     ran = tuple(difference(now, then) for now, then in zip(receipts, before, strict=True))
@@ -155,13 +82,15 @@ def _run_stage(stage: Stage, context: CanaryContext) -> StageResult:
         status="fail" if reason else "pass",
         reason=reason,
         gates=gates,
-        metrics=dict(sorted({**spent, **metrics}.items())),
+        warnings=warnings(gates),
+        metrics={name: value for name in sorted(figures) if (value := as_figure(figures[name]).value) is not None},
+        figures=figure_results(figures),
         receipts=tuple(receipt for receipt in ran if receipt.calls),
     )
 
 
 def _naming(gate: GateResult, idle: tuple[str, ...], active: ActiveLock) -> GateResult:
-    if gate.metric != _SILENCE.metric or gate.passed:
+    if gate.metric != SILENCE.metric or gate.verdict == "successful":
         return gate
     more = f" and {len(idle) - 3} more" if len(idle) > 3 else ""
     names = "; ".join((f"{'; '.join(idle[:3])}{more} never ran on the device", *active.bypassed()))
@@ -170,4 +99,5 @@ def _naming(gate: GateResult, idle: tuple[str, ...], active: ActiveLock) -> Gate
 
 def _first_failure(gates: tuple[GateResult, ...], measured: Measured) -> str:
     place = f" in {measured.evidence}" if measured.evidence else ""
-    return next((f"{gate.reason}{place}" for gate in gates if not gate.passed), "")
+    found = first_failure(gates)
+    return f"{found}{place}" if found else ""

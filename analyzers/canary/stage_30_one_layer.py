@@ -17,9 +17,14 @@ from day0.registry.dispatch import suspended
 
 TITLE = "one layer of each kind"
 GATES = (
-    Gate(metric="worst_error_ratio", rule="<=", limit=3.0),
-    Gate(metric="layer_kinds", rule=">=", limit=1),
+    Gate(metric="worst_error_ratio", rule="<=", limit=3.0, inconclusive="fail"),
+    Gate(metric="layer_kinds", rule=">=", limit=1, inconclusive="fail"),
 )
+METRICS = {
+    "layer_kinds": "layers that differ in the classes of their parts",
+    "worst_error": "relative L2 error against float64",
+    "worst_error_ratio": "the error, relative to that of the dtype itself",
+}
 
 
 def run(context: CanaryContext) -> Measured:

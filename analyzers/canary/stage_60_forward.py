@@ -18,10 +18,17 @@ TITLE = "every phase of the source, outputs compared"
 CALLS = "phases"
 WHOLE = True
 GATES = (
-    Gate(metric="worst_error_ratio", rule="<=", limit=3.0),
-    Gate(metric="unequal_outputs", rule="==", limit=0),
-    Gate(metric="outputs", rule=">=", limit=1),
+    Gate(metric="worst_error_ratio", rule="<=", limit=3.0, inconclusive="fail"),
+    Gate(metric="unequal_outputs", rule="==", limit=0, inconclusive="fail"),
+    Gate(metric="outputs", rule=">=", limit=1, inconclusive="fail"),
 )
+METRICS = {
+    "phases": "phases of the source",
+    "outputs": "tensors that they return",
+    "unequal_outputs": "of another shape or dtype, or integers with other values",
+    "worst_error": "relative L2 error against float64",
+    "worst_error_ratio": "the error, relative to that of the dtype itself",
+}
 
 
 def run(context: CanaryContext) -> Measured:

@@ -10,7 +10,14 @@ from day0.registry.dispatch import suspended
 
 TITLE = "generate, greedy"
 WHOLE = True
-GATES = (Gate(metric="unexplained_tokens", rule="==", limit=0),)
+GATES = (Gate(metric="unexplained_tokens", rule="==", limit=0, inconclusive="fail"),)
+METRICS = {
+    "tokens": "new tokens",
+    "equal_tokens": "new tokens before the first that differs",
+    "unexplained_tokens": "a different token that rounding does not explain",
+    "never_ran": "entries of the lock that never ran",
+    "fallbacks": "calls that the lock sent to the CPU so far",
+}
 
 
 def run(context: CanaryContext) -> Measured:

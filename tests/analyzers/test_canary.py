@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from day0.analyzers.canary.context import CanaryContext, judge_gates, model_error
-from day0.analyzers.canary.run import choose_stages, load_stages, run_stages
+from day0.analyzers.canary.context import CanaryContext, model_error
+from day0.analyzers.canary.run import run_stages
+from day0.analyzers.canary.stages import choose_stages, load_stages
 from day0.cli.plans import playbook_path
 from day0.errors import Day0Error
 from day0.models.source import open_model
@@ -95,21 +96,17 @@ def test_a_fault_stops_at_the_earliest_stage(
         assert (result.status, result.reason) == ("skipped", f"stage {stage} failed")
 
 
-def test_a_gate_on_a_figure_that_is_not_measured_fails() -> None:
-    (result,) = judge_gates((Gate(metric="speed", rule=">=", limit=1),), {"error": 0.0})
-    assert (result.passed, result.reason) == (False, "the stage does not measure speed")
-
-
-def test_nan_fails_every_gate() -> None:
-    gates = tuple(Gate(metric="m", rule=rule, limit=1.0) for rule in ("<=", ">=", "=="))
-    assert not any(result.passed for result in judge_gates(gates, {"m": float("nan")}))
-
-
 def test_gates_of_the_plan_take_the_place_of_the_stages_own() -> None:
     gate = Gate(metric="tensors", rule=">=", limit=1)
     plan = CanaryPlan(stages={"load": StagePlan(gates=(gate,))})
     (stage,) = choose_stages(plan)
     assert (stage.name, stage.gates) == ("load", (gate,))
+    own = Gate(metric="changed_tensors", rule="<=", limit=1)
+    (stage,) = choose_stages(CanaryPlan(stages={"load": StagePlan(gates=(own, gate))}, inconclusive="pass"))
+    assert [one.inconclusive for one in stage.gates] == ["fail", "pass"]
+    wrong = Gate(metric="tensor", rule=">=", limit=1)
+    with pytest.raises(Day0Error, match="a gate names 'tensor', which is not measured there"):
+        choose_stages(CanaryPlan(stages={"load": StagePlan(gates=(wrong,))}))
     with pytest.raises(Day0Error, match="there is no stage 'lod'"):
         choose_stages(CanaryPlan(stages={"lod": StagePlan()}))
 

@@ -311,7 +311,7 @@ def test_what_may_change_in_a_check(old: NumericsReport, new: NumericsReport, ex
 
 
 def stage(status: str = "pass", value: float = 1.0, rule: str = "<=", seconds: float = 1.0) -> CanaryReport:
-    gate = GateResult(metric="ratio", rule=rule, limit=3.0, value=value, passed=True)
+    gate = GateResult(metric="ratio", rule=rule, limit=3.0, value=value, verdict="successful", passed=True)
     one = StageResult(
         name="load", title="t", status=status, reason="why", gates=(gate,), metrics={"ratio": value, "seconds": seconds}
     )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from day0.analyzers.canary.run import choose_stages
+from day0.analyzers.canary.stages import choose_stages
 from day0.analyzers.trace import trace_model
 from day0.errors import Day0Error
 from day0.models.source import open_model

@@ -213,6 +213,7 @@ def make_canary(lock: Lock, *, broken: str = "") -> CanaryReport:
             rule="<=",
             limit=0.01,
             value=0.002 if passed else 0.3,
+            verdict="successful" if passed else "failed",
             passed=passed,
             reason="" if passed else "worst_error is 0.3, the gate is <= 0.01",
         )
