@@ -18,6 +18,7 @@ from day0.records import (
     Inventory,
     Lock,
     NumericsReport,
+    RanksReport,
     Record,
     SelftestReport,
     Trace,
@@ -34,6 +35,7 @@ SCHEMAS: dict[type[Record], tuple[str, int]] = {
     FitReport: ("day0.fit", 1),
     ConvertReport: ("day0.convert", 1),
     SelftestReport: ("day0.selftest", 1),
+    RanksReport: ("day0.ranks", 1),
 }
 
 R = TypeVar("R", bound=Record)

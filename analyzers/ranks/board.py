@@ -16,6 +16,7 @@ __all__ = ["RankBoard"]
 SIZE = 256
 _HEAD = struct.Struct("dqq")
 _PHASE, _COLLECTIVE = 32, 128
+_WAITS = "waits in "
 
 
 class RankBoard:
@@ -37,9 +38,13 @@ class RankBoard:
         self._set(time.monotonic() + seconds, self.pid, self.collectives)
 
     def enter(self, kind: str, seconds: float) -> None:
-        """Enter a collective."""
+        """Begin a collective: from here to `wait` it is this rank alone that has to act."""
         self._write(_COLLECTIVE, kind, SIZE - _COLLECTIVE)
         self._set(time.monotonic() + seconds, self.pid, self.collectives + 1)
+
+    def wait(self) -> None:
+        """Say that this rank has given its part, and waits for the others."""
+        self._write(_COLLECTIVE, f"{_WAITS}{self.inside}", SIZE - _COLLECTIVE)
 
     def leave(self, seconds: float) -> None:
         """Leave it; what comes next may take so long."""
@@ -69,8 +74,13 @@ class RankBoard:
 
     @property
     def inside(self) -> str:
-        """The collective that it waits in; empty outside of one."""
-        return self._read(_COLLECTIVE, SIZE - _COLLECTIVE)
+        """The collective that it is in; empty outside of one."""
+        return self._read(_COLLECTIVE, SIZE - _COLLECTIVE).removeprefix(_WAITS)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has given its part to a collective."""
+        return self._read(_COLLECTIVE, SIZE - _COLLECTIVE).startswith(_WAITS)
 
     def close(self) -> None:
         """Let the page go."""

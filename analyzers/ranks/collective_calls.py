@@ -98,6 +98,7 @@ class CollectiveWatch(TorchDispatchMode):
         began = time.perf_counter()
         self.board.enter(kind, self.collective_s)
         result = func(*args, **kwargs)
+        self.board.wait()
         wait_for(result)
         synchronize(self.device)
         self.board.leave(self.step_s)

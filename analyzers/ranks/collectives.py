@@ -50,7 +50,7 @@ def _check(ranks: Ranks, kind: str, dtype: torch.dtype, size: int, repeats: int)
     given = [_given(rank, dtype, count) for rank in range(ranks.size)]
     named = {"kind": kind, "dtype": dtype_name(dtype), "elements": count}
     try:
-        results = [_RUN[kind](ranks, given[ranks.rank].to(ranks.device)).cpu() for _ in range(repeats)]
+        results = [_RUN[kind](ranks, given[ranks.rank].to(ranks.device, copy=True)).cpu() for _ in range(repeats)]
     except RuntimeError as error:
         text = str(error).splitlines()[0]
         if not any(words in text for words in UNSUPPORTED):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +23,8 @@ __all__ = ["launch"]
 
 POLL_S = 0.05
 LOG_LINES = 12
+LOG_BYTES = 1 << 16
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|Warning)?(: |$)")
 LAST_WORDS_S = 0.5
 """What a hanging rank gets to write where it stands."""
 Progress = Callable[[str], None]
@@ -54,7 +57,7 @@ def launch(setting: RanksSetting, folder: Path, progress: Progress = lambda _: N
 @contextmanager
 def _running(setting: RanksSetting, folder: Path) -> Iterator[_Ranks]:
     boards = tuple(RankBoard(folder / f"board-{number}") for number in range(setting.ranks))
-    command = [sys.executable, "-m", "day0.analyzers.ranks.torchrun", str(folder), str(setting.ranks)]
+    command = [sys.executable, "-m", "day0.analyzers.ranks.torchrun", str(folder)]
     with (folder / "torchrun.log").open("wb") as log:
         process = subprocess.Popen(  # noqa: S603 - our own module
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -81,16 +84,16 @@ def _watch(ranks: _Ranks, progress: Progress) -> dict[int, str]:
 
 
 def _hanging(boards: tuple[RankBoard, ...]) -> dict[int, str]:
-    """Name those for whom the others wait: who is in no collective; if all are in one, who has entered the fewest."""
-    outside = {number: board for number, board in enumerate(boards) if not board.inside}
-    if outside:
-        waiting = next((board.inside for board in boards if board.inside), "")
-        others = f"while the others wait in {waiting}" if waiting else "and said no word for longer than it may take"
-        return {n: f"it hangs outside of any collective {others}" for n in outside}
+    """Name those for whom the others wait: who waits in no collective; if all do, who has entered the fewest."""
+    acting = {number: board for number, board in enumerate(boards) if not board.waits}
+    waiting = next((board.inside for board in boards if board.waits), "")
+    if acting:
+        others = f"the others wait in {waiting}" if waiting else "it said no word for longer than it may take"
+        return {n: f"it hangs {f'at the call of {b.inside}' if b.inside else 'outside of collectives'}; {others}" for n, b in acting.items()}
     fewest = min(board.collectives for board in boards)
     behind = {number: board for number, board in enumerate(boards) if board.collectives == fewest}
     if len(behind) == len(boards):
-        return {n: f"all ranks wait in collective {fewest}, this one in {b.inside}" for n, b in behind.items()}
+        return {n: f"all ranks wait for each other in their collective {fewest}" for n in behind}
     return {n: f"it waits in {b.inside}, its collective {fewest}, and the others are further" for n, b in behind.items()}
 
 
@@ -140,52 +143,50 @@ def _end(ranks: _Ranks, number: int, codes: dict[int, int], hung: dict[int, str]
     board = ranks.boards[number]
     where = board.where or "starting"
     where = f"{where}, in {board.inside}" if board.inside else where
-    code = codes.get(number)
-    lines = _tail(ranks.folder, number)
+    code, lines = codes.get(number), _tail(ranks.folder, number)
     if number in hung:
         return RankResult(rank=number, status="hung", reason=hung[number], phase=where, log_tail=lines)
-    if code is None:
+    if code is None or code == -signal.SIGTERM:  # by torchrun, which ends all when one ends
         return RankResult(rank=number, status="stopped" if codes or hung else "done", phase=where)
     said = _exception(lines)
-    if said:
-        reason = said
-    elif code < 0:
-        reason = f"killed by signal {-code} ({signal.Signals(-code).name})"
-    else:
-        reason = f"ended with exit code {code} and without a word"
-    status = "raised" if said else "died"
+    # What a rank raises that has given its part to a collective is that another one was lost.
+    status = "stopped" if said and board.waits else "raised" if said else "died"
+    reason = said or _how(code)
     return RankResult(rank=number, status=status, reason=reason, phase=where, exit_code=code, log_tail=lines)
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"it ended with exit code {code} and without a word"
+    names = {int(one): one.name for one in signal.Signals}
+    return f"killed by signal {-code} ({names.get(-code, 'unknown')})"
 
 
 def _tail(folder: Path, number: int) -> tuple[str, ...]:
     try:
-        text = (folder / f"log-{number}").read_text(encoding="utf-8", errors="replace")
+        with (folder / f"log-{number}").open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_BYTES))
+            text = file.read().decode(errors="replace")
     except OSError:
         return ()
-    return tuple(line[:300] for line in text.rstrip().splitlines()[-LOG_LINES:])
+    lines = [line.removeprefix(f"[rank{number}]: ")[:300] for line in text.rstrip().splitlines()]
+    stacks = [place for place, line in enumerate(lines) if line.endswith("(most recent call first):")]
+    # Where a rank stands begins with the innermost line; a traceback ends with it.
+    return tuple(lines[stacks[-1] :][:LOG_LINES] if stacks else lines[-LOG_LINES:])
 
 
 def _exception(lines: tuple[str, ...]) -> str:
     """Return the line that names an exception, at the end of a traceback."""
     if not any(line.startswith(("Traceback", "  File ")) for line in lines):
         return ""
-    for line in reversed(lines):
-        name = line.partition(":")[0]
-        if line and not line.startswith(" ") and name.replace(".", "").replace("_", "").isalnum():
-            return line
-    return ""
+    return next((line for line in reversed(lines) if _EXCEPTION.match(line)), "")
 
 
 def _with_causes(ends: tuple[RankResult, ...]) -> tuple[RankResult, ...]:
-    """Say of ranks that raised in a collective that they only lost another one, where another one is the cause."""
-    guilty = [one for one in ends if one.status in ("died", "hung")]
-    guilty = guilty or [one for one in ends if one.status == "raised" and ", in " not in one.phase]
+    """Say of ranks that were stopped for whom; where nobody is guilty, those that raised are."""
+    guilty = [one for one in ends if one.status in ("died", "hung", "raised")]
     if not guilty:
-        return ends
+        return tuple(one.model_copy(update={"status": "raised"}) if one.exit_code is not None else one for one in ends)
     cause = ", ".join(f"rank {one.rank}" for one in guilty)
-    return tuple(
-        one.model_copy(update={"status": "stopped", "reason": f"it lost {cause}", "log_tail": ()})
-        if one.status in ("raised", "stopped") and one not in guilty
-        else one
-        for one in ends
-    )
+    lost = {"reason": f"it lost {cause}", "log_tail": ()}
+    return tuple(one.model_copy(update=lost) if one.status == "stopped" else one for one in ends)

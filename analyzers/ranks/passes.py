@@ -54,8 +54,8 @@ class Followed:
     """Hash of the bits of the logits, by phase."""
     first_divergent: str
     divergence: str
-    wrong_choices: tuple[str, ...]
-    """Places where other experts or tokens were chosen than rounding explains."""
+    wrong_choices: dict[str, str]
+    """Rows that were chosen otherwise than rounding explains, by module and number of its choice."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,7 +89,9 @@ def follow(rank: Rank, calls: Pass, reference: Reference) -> Followed:
         metrics |= _logit_metrics(call.name, found)
         logits[call.name] = bits_of(mine)
     modules = contained(_modules(rank, got, reference, lost=heard.lost), _whole(rank.model))
-    first = next((one for one in modules if one.cumulative.status == "fail"), None)
+    failed = [number for number, one in enumerate(modules) if one.cumulative.status == "fail"]
+    first = modules[failed[0]] if failed else None
+    metrics["diverges_at"] = float(failed[0]) if failed else float(len(modules))
     metrics["modules"] = float(len(modules))
     metrics["modules_not_comparable"] = float(sum(one.cumulative.status == "not_comparable" for one in modules))
     metrics["choices_moved"] = float(sum(one.explained for one in heard.moved))
@@ -99,7 +101,9 @@ def follow(rank: Rank, calls: Pass, reference: Reference) -> Followed:
         logits=logits,
         first_divergent=f"{first.module or '(model)'} ({first.class_name}) in {first.phase}" if first else "",
         divergence=first.cumulative.reason if first else "",
-        wrong_choices=tuple(f"{one.place[0]}, {one.wrong} of {one.rows} rows" for one in heard.moved if one.wrong),
+        wrong_choices={
+            f"{one.place[0]}|{one.place[1]}": f"{one.wrong} of {one.rows} rows" for one in heard.moved if one.wrong
+        },
     )
 
 

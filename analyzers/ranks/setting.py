@@ -42,6 +42,8 @@ class Facts(BaseModel):
     """How often the planted fault was reached; 0 explains why nobody caught it."""
     logits: dict[str, str] = {}
     """Hash of the bits of the logits by phase."""
+    wrong_choices: dict[str, str] = {}
+    """Rows that were chosen otherwise than rounding explains, by module and number of its choice."""
     plan: dict[str, str] = {}
 
 

@@ -1,4 +1,4 @@
-"""The process of one rank, as torchrun starts it: `python -m day0.analyzers.ranks.worker FOLDER`.
+"""The process of one rank, as torchrun starts it.
 
 Shape suffixes: B batch, S tokens.
 """
@@ -12,6 +12,7 @@ import os
 import resource
 import signal
 import sys
+import traceback
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -23,6 +24,7 @@ from safetensors.torch import save_file
 
 from day0.analyzers.modules.choices import Choice, Place
 from day0.analyzers.modules.passes import Pass, token_calls
+from day0.analyzers.parallel import cut_model
 from day0.analyzers.ranks.board import RankBoard
 from day0.analyzers.ranks.collective_calls import CollectiveWatch
 from day0.analyzers.ranks.collectives import check_collectives
@@ -31,6 +33,9 @@ from day0.analyzers.ranks.passes import Rank, follow, generate, held_bytes, time
 from day0.analyzers.ranks.reference import Reference, make_reference, read_reference, write_reference
 from day0.analyzers.ranks.setting import Facts, RanksSetting, backend_of
 from day0.devices.open import open_torch_device
+from day0.models.source import open_model
+from day0.models.spec import ModelSpec
+from day0.models.workload import token_ids
 from day0.records import RankResult
 
 __all__ = ["main"]
@@ -42,6 +47,23 @@ def main(folder: Path) -> None:
     """Be one rank, from the environment that torchrun gives."""
     number = int(os.environ["RANK"])
     board = _settle(folder, number)
+    with _Telling():
+        _serve(folder, number, board)
+
+
+class _Telling:
+    """Writes the traceback of what ends the rank into its log: torchrun keeps it elsewhere."""
+
+    def __enter__(self) -> None:
+        """Nothing to begin."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            traceback.print_exception(error)
+            sys.stderr.flush()
+
+
+def _serve(folder: Path, number: int, board: RankBoard) -> None:
     setting = RanksSetting.model_validate_json((folder / "setting.json").read_text(encoding="utf-8"))
     board.phase("meeting the other ranks", setting.step_s)
     device = _device_of(setting, int(os.environ["LOCAL_RANK"]))
@@ -70,6 +92,9 @@ def _settle(folder: Path, number: int) -> RankBoard:
     log = os.open(folder / f"log-{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    # Streams of its own: those of the process it was forked from may belong to somebody else.
+    sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115 - for good
+    sys.stderr = open(2, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115 - for good
     # Asked for by whoever watches, before a rank that hangs is ended: where does it stand?
     faulthandler.register(signal.SIGUSR1, file=log, all_threads=False)
     torch.set_num_threads(1)
@@ -126,16 +151,20 @@ class _Work:
             update={
                 "metrics": dict(sorted(metrics.items())),
                 "first_divergent": followed.first_divergent,
-                "divergence": followed.divergence or "; ".join(followed.wrong_choices),
+                "divergence": followed.divergence,
                 "tokens": generated.tokens,
             }
         )
         plan = rank.cut.info.plan if rank.cut else {}
-        return Facts(result=done, logits=followed.logits, plan=plan)
+        return Facts(result=done, logits=followed.logits, wrong_choices=followed.wrong_choices, plan=plan)
 
     def _write_choices(self, choices: dict[Place, Choice], name: str) -> None:
         place = self.setting.scenarios.index(name)
-        tensors = {f"{path}|{number}": one.chosen.to(torch.int64).clone() for (path, number), one in choices.items()}
+        # Numbered, since the file does not keep their order.
+        tensors = {
+            f"{order}|{path}|{number}": one.chosen.to(torch.int64).clone()
+            for order, ((path, number), one) in enumerate(choices.items())
+        }
         save_file(tensors, self.folder / f"choices-{place}-{self.number}.safetensors")
 
     @cached_property
@@ -154,22 +183,16 @@ class _Work:
 
     @cached_property
     def _ids_BS(self) -> torch.Tensor:
-        from day0.models.workload import token_ids
-
         return token_ids(self._spec, 1, self.setting.prompt_tokens + 1, seed=PROMPT_SEED)
 
     @cached_property
-    def _spec(self):  # type: ignore[no-untyped-def]  # noqa: ANN202 - placeholder
-        from day0.models.source import open_model
-
+    def _spec(self) -> ModelSpec:
         self.board.phase("opening the model", self.setting.step_s)
         return open_model(self.setting.model)
 
     @cached_property
     def rank(self) -> Rank:
         """The model, cut: parameters go to the device as they are cut, the rest follows."""
-        from day0.analyzers.parallel import cut_model
-
         setting, spec = self.setting, self._spec
         self.board.phase("cutting the model", setting.step_s)
         model = spec.build("cpu").eval()
@@ -195,7 +218,3 @@ class _Work:
         made = make_reference(self._spec, self.calls, self.prompt_BS, self.setting.new_tokens)
         write_reference(made, self.folder)
         return made
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
