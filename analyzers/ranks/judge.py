@@ -42,8 +42,15 @@ METRICS: dict[str, str] = {
     "weights_over_fit": "bytes of weights of the fullest rank over what `day0 fit` predicts",
     "logits_same_bits": "1 where the logits have the same bits on all ranks",
     "planted_calls": "how often a planted fault was reached",
+    "prefill_s": "seconds of a prefill on the slowest rank",
+    "decode_s": "seconds of one token of decode on the slowest rank",
+    "prefill_collective_share": "share of that time in collectives, waiting for other ranks included",
+    "decode_collective_share": "the same for decode",
+    "decode_collective_share_least": "the same on the rank that waits least",
+    "weight_bytes": "bytes of weights of the fullest rank",
+    "max_rss_bytes": "most host memory of a rank, the reference on rank 0 included",
 }
-SLOWEST = ("prefill_s", "decode_s", "prefill_collective_share", "decode_collective_share", "weight_bytes")
+SLOWEST = ("prefill_s", "decode_s", "prefill_collective_share", "decode_collective_share", "max_rss_bytes", "weight_bytes")
 MOST_REASONS = 12
 SAME_RESULTS = ("all_reduce", "all_gather", "broadcast")
 """What gives every rank the same; the others give each its own part."""
@@ -128,9 +135,10 @@ def _figures(found: _Found, fit_bytes: Figure) -> dict[str, float | Figure]:
         "logits_same_bits": float(len(hashes) == 1),
         "planted_calls": float(sum(one.planted_calls for one in found.facts.values())),
     }
-    figures |= {name: max(one.metrics[name] for one in results) for name in SLOWEST}
-    # Of the rank that comes last, whose collectives hold no waiting for others.
-    figures["decode_collective_share_least"] = min(one.metrics["decode_collective_share"] for one in results)
+    figures |= {name: max(one.metrics[name] for one in results) for name in SLOWEST if name in first.metrics}
+    if "decode_collective_share" in first.metrics:
+        # Of the rank that comes last, whose collectives hold no waiting for others.
+        figures["decode_collective_share_least"] = min(one.metrics["decode_collective_share"] for one in results)
     figures["weights_over_fit"] = _over(max(one.metrics["weight_bytes"] for one in results), fit_bytes)
     return figures
 
@@ -165,7 +173,9 @@ def _reasons(found: _Found) -> Iterator[str]:
     if guilty:
         return
     yield from found.collectives
-    yield from found.choices
+    if found.choices:
+        more = len(found.choices) - 1
+        yield found.choices[0] + (f"; {more} later choices differ too" if more else "")
     yield from _wrong_choices(found)
     yield from _divergences(found.ends)
     for one in found.ends:

@@ -22,6 +22,8 @@ from day0.records import RankResult
 __all__ = ["launch"]
 
 POLL_S = 0.05
+GRACE_S = 30.0
+"""How long torchrun may take to end all ranks after one has ended."""
 LOG_LINES = 12
 LOG_BYTES = 1 << 16
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|Warning)?(: |$)")
@@ -71,13 +73,19 @@ def _running(setting: RanksSetting, folder: Path) -> Iterator[_Ranks]:
 
 def _watch(ranks: _Ranks, progress: Progress) -> dict[int, str]:
     """Wait until torchrun ends, or nobody has time left; then return which ranks hang, and where."""
-    shown = ""
+    shown, ended = "", 0.0
     while ranks.process.poll() is None:
         where = ranks.boards[0].where
         if where != shown:
             progress(f"rank 0: {where}")
             shown = where
-        if all(board.late for board in ranks.boards):
+        if any(board.pid and not _alive(board.pid) for board in ranks.boards):
+            # It is torchrun's to say how that one ended, and to end the others, which wait for it.
+            ended = ended or time.monotonic()
+            late = time.monotonic() > ended + GRACE_S
+        else:
+            late = all(board.late for board in ranks.boards)
+        if late:
             return _hanging(ranks.boards)
         time.sleep(POLL_S)
     return {}
@@ -85,7 +93,7 @@ def _watch(ranks: _Ranks, progress: Progress) -> dict[int, str]:
 
 def _hanging(boards: tuple[RankBoard, ...]) -> dict[int, str]:
     """Name those for whom the others wait: who waits in no collective; if all do, who has entered the fewest."""
-    acting = {number: board for number, board in enumerate(boards) if not board.waits}
+    acting = {number: board for number, board in enumerate(boards) if not board.waits and _alive(board.pid)}
     waiting = next((board.inside for board in boards if board.waits), "")
     if acting:
         others = f"the others wait in {waiting}" if waiting else "it said no word for longer than it may take"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -131,12 +132,12 @@ def _refuse_cut(spec: ModelSpec, ranks: int, *, whole_experts: bool) -> None:
 
 
 def _settings(request: RanksRequest, tokens: int) -> Iterator[RanksSetting]:
-    """Yield one setting for each start of processes: faults that a rank survives share one."""
+    """Yield one setting for each start of processes: faults that a rank survives share one, and one more ends it."""
     plants = request.plants or ("",)
     together = tuple(name for name in plants if not name or not RANK_FAULTS[name].ends)
-    alone = tuple((name,) for name in plants if name and RANK_FAULTS[name].ends)
+    last, *alone = [(name,) for name in plants if name and RANK_FAULTS[name].ends] or [()]
     for ranks in request.ranks:
-        for scenarios in ((together,) if together else ()) + alone:
+        for scenarios in (together + last, *alone):
             yield RanksSetting(
                 model=request.model,
                 profile=request.profile,
@@ -152,7 +153,7 @@ def _settings(request: RanksRequest, tokens: int) -> Iterator[RanksSetting]:
 
 
 def _start(setting: RanksSetting, fit_bytes: Figure, progress: Progress) -> list[RanksRun]:
-    with tempfile.TemporaryDirectory(prefix="day0-ranks-") as name:
+    with tempfile.TemporaryDirectory(prefix=f"day0-ranks-{os.getpid()}-") as name:
         folder = Path(name)
         ends = launch(setting, folder, progress)
         return [judge_run(setting, place, ends, folder, fit_bytes) for place in range(len(setting.scenarios))]

@@ -136,8 +136,10 @@ class _Work:
             followed = follow(rank, self.calls, self.reference)
             self.board.phase("generating", setting.step_s)
             generated = generate(rank, self.prompt_BS, setting.new_tokens, self.reference)
-        self.board.phase("timing", setting.step_s)
-        timed = time_steps(rank, self.prompt_BS, setting.repeats, self.watch)
+        timed = {}
+        if not name:  # how quick something wrong is says nothing
+            self.board.phase("timing", setting.step_s)
+            timed = time_steps(rank, self.prompt_BS, setting.repeats, self.watch)
         self._write_choices(generated.choices, name)
         metrics = {
             **followed.metrics,
