@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from day0.cli.canary_ask import CanaryAsk
 from day0.cli.options import DEFAULT_RUN, AllowUnverified, Device, Force, Frozen, Json, Locked, Plant, Run, Set, call
 
 __all__ = ["canary_app"]
@@ -35,6 +37,16 @@ def canary(
     frozen: Frozen = False,
     plant: Plant = None,
     force: Force = False,
+    json: Json = False,
+    stage: Annotated[
+        list[str] | None, typer.Option("--stage", help="Only this stage; repeat it.", metavar="NAME")
+    ] = None,
+    first: Annotated[str, typer.Option("--from", help="This stage and those after it.", metavar="NAME")] = "",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on after the last stage that passed.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run and why, and run nothing.")] = False,
+    reference: Annotated[
+        Path | None, typer.Option(help="Folder with passes of the reference, from another run.", metavar="DIR")
+    ] = None,
     ranks: Ranks = None,
     model: RanksModel = None,
     device: Device = None,
@@ -42,7 +54,6 @@ def canary(
     dtype: Annotated[str, typer.Option(help="With --model: its dtype.")] = "bfloat16",
     shrink: Annotated[bool, typer.Option("--shrink", help="With --model: make it small.")] = False,
     whole_experts: WholeExperts = False,
-    json: Json = False,
 ) -> None:
     """Run the model on the device, step by step wider, and stop at the first broken gate.
 
@@ -65,7 +76,7 @@ def canary(
             plant=plant or [],
             json=json,
         )
-    elif ranks is None and (model or device or sets or shrink or whole_experts):
+    elif model or device or sets or shrink or whole_experts:
         call("refuse_alone", file="canary_ranks")
     elif context.invoked_subcommand is None:
         call(
@@ -78,4 +89,6 @@ def canary(
             plant=plant or [],
             force=force,
             json=json,
+            ask=CanaryAsk(only=tuple(stage or ()), first=first, resume=resume, reference=reference),
+            dry_run=dry_run,
         )

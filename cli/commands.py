@@ -6,7 +6,8 @@ import json as jsonlib
 import pkgutil
 from pathlib import Path
 
-from day0.cli import show, show_trace
+from day0.cli import show, show_canary, show_trace
+from day0.cli.canary_ask import EVERYTHING, CanaryAsk
 from day0.cli.check_lock import check_lock
 from day0.cli.held_lock import lock_mode
 from day0.cli.plans import override_check, override_plan, playbook_path, trace_plan
@@ -17,7 +18,7 @@ from day0.cli.stages import STAGES, Outcome, Stage, inputs_of, perform, refresh
 from day0.cli.talk import Talk
 from day0.errors import Day0Error, ExitCode
 from day0.playbook import Playbook
-from day0.records import Trace
+from day0.records import CanaryReport, Trace
 from day0.yamlfile import read_yaml, validate_yaml
 
 __all__ = ["report", "run", "stage", "status", "trace"]
@@ -94,6 +95,8 @@ def stage(
     thorough: bool = False,
     level: str | None = None,
     seed: int | None = None,
+    ask: CanaryAsk = EVERYTHING,
+    dry_run: bool = False,
 ) -> int:
     """One of the stages after trace, on a run folder. Faults are planted in this stage alone."""
     talk, folder = Talk(as_json=json), RunFolder(run)
@@ -128,8 +131,11 @@ def stage(
         lock_mode=lock_mode(locked=locked, frozen=frozen),
         upgrade=tuple(upgrade or ()),
         jobs=jobs,
+        ask=ask,
     )
     session.refuse_bad_plants()
+    if dry_run:
+        return int(pkgutil.resolve_name("day0.cli.canary:dry_run")(session, json=json))
     if check:
         return check_lock(session, json=json)
     code = _single(next(one for one in STAGES if one.name == name), session, json=json)
@@ -153,6 +159,8 @@ def _single(one: Stage, session: Session, *, json: bool, view: show_trace.View |
     if isinstance(outcome.record, Trace):
         show_trace.levels(session.talk, outcome.record, view)
         show.cost(session.talk, outcome)
+    if isinstance(outcome.record, CanaryReport):
+        show_canary.way_on(session.talk, outcome.record, session.folder.path)
     if json:
         print((session.folder.file(FILES[one.record][1])).read_text(encoding="utf-8"), end="")
     return int(ExitCode.OK if outcome.passed else ExitCode.GATE_FAILED)
@@ -210,13 +218,8 @@ def run(
 
 def _preflight(session: Session) -> None:
     """Open what the stages will need, so that a mistake in the last one's input does not cost the first ones' time."""
-    spec, canary = session.spec, session.plan.canary
-    choose = pkgutil.resolve_name("day0.analyzers.canary.stages:choose_stages")
-    choose(canary, calls="phases" if spec.phases else "tokens")
-    longest = canary.prompt_tokens + canary.new_tokens
-    if spec.max_positions is not None and longest > spec.max_positions:
-        what = f"{longest:,} tokens are more than the {spec.max_positions:,} positions of {spec.class_name}"
-        raise Day0Error("canary: prompt_tokens + new_tokens", what, hint="give smaller numbers in the playbook")
+    # Named, not imported: showing a plan does not load torch.
+    pkgutil.resolve_name("day0.cli.canary:preflight")(session)
     # Each of these raises for what is wrong with it.
     for _ in (session.profile, session.namespaces, session.implementations):
         continue
@@ -233,6 +236,8 @@ def _walk(session: Session) -> list[Outcome]:
             outcome = perform(one, session, force=session.force)
         outcomes.append(outcome)
         show.outcome(session.talk, number, outcome)
+        if isinstance(outcome.record, CanaryReport):
+            show_canary.way_on(session.talk, outcome.record, session.folder.path)
     return outcomes
 
 

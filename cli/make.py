@@ -5,8 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from day0.analyzers.canary.context import CanaryContext
-from day0.analyzers.canary.run import run_stages
 from day0.analyzers.cases.captured import FOLDER
 from day0.analyzers.inventory import take_inventory
 from day0.analyzers.parallel import trace_one_rank
@@ -15,18 +13,14 @@ from day0.analyzers.trace import trace_model
 from day0.analyzers.traced_inputs.document import read_inputs
 from day0.analyzers.traced_inputs.importing import import_trace
 from day0.cli.session import Session
-from day0.cli.threads import threads_for
-from day0.codec import body_hash
 from day0.errors import Day0Error
-from day0.models.inputs import inputs_path, no_model
+from day0.models.inputs import inputs_path
 from day0.models.workload import plan_phases
-from day0.records import CanaryReport, Inventory, Lock, NumericsReport, Trace
+from day0.records import Inventory, Lock, NumericsReport, Trace
 from day0.registry import lock as locking
-from day0.registry.dispatch import ActiveLock, activate
-from day0.registry.evidence import unverified, verify
-from day0.registry.receipts import entries_to_run
+from day0.registry.evidence import verify
 
-__all__ = ["make_canary", "make_inventory", "make_lock", "make_trace", "record_evidence"]
+__all__ = ["make_inventory", "make_lock", "make_trace", "record_evidence"]
 
 
 def make_trace(session: Session) -> Trace:
@@ -93,68 +87,9 @@ def make_lock(session: Session, inventory: Inventory | None = None) -> Lock:
     return locking.upgrade(session.folder.need(Lock).record, made, session.upgrade)
 
 
-def make_canary(session: Session) -> CanaryReport:
-    """Stage 5. Only a lock whose numerics passed may enter, unless the user says otherwise, which is recorded."""
-    trace = session.folder.need(Trace).record
-    if trace.imported is not None:
-        raise no_model(trace.model.source)
-    lock, numerics = session.folder.need(Lock).record, session.folder.need(NumericsReport).record
-    _refuse_unverified(session, lock, numerics)
-    plan = session.plan.canary
-    evidence = session.folder.file("evidence")
-    with threads_for(trace), activate(lock, session.device, session.implementations) as active:
-        _tell(session, active)
-        context = CanaryContext(
-            spec=session.spec,
-            device=session.device,
-            active=active,
-            evidence=evidence,
-            prompt_tokens=plan.prompt_tokens,
-            new_tokens=plan.new_tokens,
-            must_run=entries_to_run(lock, trace),
-        )
-        stages = run_stages(context, plan, progress=session.talk.progress)
-    return CanaryReport(
-        device=session.profile.name, lock=body_hash(lock), allow_unverified=session.allow_unverified, stages=stages
-    )
-
-
-def _tell(session: Session, active: ActiveLock) -> None:
-    """Say who else has replaced an operator of the lock."""
-    for note in active.notes:
-        session.talk.note(note)
-
-
 def record_evidence(session: Session) -> None:
     """Write into the lock which of its entries the numerics report verified; afterwards it can travel without the report."""
     lock, numerics = session.folder.need(Lock), session.folder.need(NumericsReport).record
     verified = verify(lock.record, numerics, session.measured_with("check"))
     if verified != lock.record:
         session.folder.write(verified, inputs=lock.inputs, environment=lock.environment)
-
-
-def _refuse_unverified(session: Session, lock: Lock, numerics: NumericsReport) -> None:
-    if session.allow_unverified:
-        return
-    where = str(session.folder.path)
-    if numerics.lock != body_hash(lock):
-        raise Day0Error(where, "numerics.json was made from another lock", hint=f"run `day0 check --run {where}`")
-    bad = [case for case in numerics.cases if case.failed]
-    # What the canary plants, the check may have been free of: faults that only a whole model shows are its own to find.
-    measured = {key: value for key, value in session.measured_with("check").items() if key != "planted"}
-    unproven = unverified(lock, session.profile.name, measured, report=body_hash(numerics)) if not bad else ()
-    model = (
-        f"the model level failed: {numerics.model.reason}" if numerics.model and numerics.model.status == "fail" else ""
-    )
-    if bad or unproven or lock.gaps or model:
-        facts = tuple(f"{case.op} {case.shapes}: {case.status}, {case.reason}" for case in bad[:5])
-        facts += (model,) if model else ()
-        facts += unproven[:5]
-        facts += tuple(f"{gap.operator}: {gap.reason}" for gap in lock.gaps[:5])
-        counts = f"{len(bad)} cases failed, {len(unproven)} entries lack evidence, {len(lock.gaps)} gaps are open"
-        raise Day0Error(
-            where,
-            f"the lock is not verified: {counts}",
-            facts=facts,
-            hint="repair them first, or enter with --allow-unverified, which the report will say",
-        )

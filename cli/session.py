@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from day0 import __version__
+from day0.cli.canary_ask import EVERYTHING, CanaryAsk
 from day0.cli.rundir import RunFolder
 from day0.cli.talk import Talk
 from day0.errors import Day0Error
@@ -65,6 +66,8 @@ class Session:
     """Choose anew for these operators only."""
     jobs: int = 0
     """Processes that check cases; 0: as many as fit."""
+    ask: CanaryAsk = EVERYTHING
+    """What of the canary is asked for."""
 
     def plants_in(self, stage: str) -> tuple[str, ...]:
         """Return the faults that are planted in a stage; there they are inputs like any other."""

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from day0.cli import show_check, show_inventory
+from day0.cli import show_canary, show_check, show_inventory
 from day0.cli.failures import clean
 from day0.cli.rundir import RunFolder
 from day0.cli.stages import STAGES, Outcome
 from day0.cli.talk import Talk
 from day0.cli.traced_inputs import show_imported
 from day0.playbook import Playbook
-from day0.records import CanaryReport, Inventory, Lock, NumericsReport, Record, StageResult, Trace
+from day0.records import CanaryReport, Inventory, Lock, NumericsReport, Record, Trace
 
 if TYPE_CHECKING:
     from day0.devices.faults._fault import Fault
@@ -53,7 +53,7 @@ def outcome(talk: Talk, number: int, one: Outcome) -> None:
     if isinstance(one.record, Trace) and one.record.model.adapted:
         lines.append(f"adapted: {_safe('; '.join(f'{key} {text}' for key, text in one.record.model.adapted.items()))}")
     if isinstance(one.record, CanaryReport):
-        lines += [_canary_line(stage) for stage in one.record.stages]
+        lines += [show_canary.stage_line(stage) for stage in one.record.stages]
     _line(talk, number, one.stage, word, "\n".join(lines))
 
 
@@ -109,7 +109,7 @@ def record(talk: Talk, value: Record, *, operators: bool = True) -> None:
     elif isinstance(value, NumericsReport):
         show_check.numerics(talk, value)
     elif isinstance(value, CanaryReport):
-        _canary(talk, value)
+        show_canary.canary(talk, value)
 
 
 def _table(talk: Talk, *columns: str, caption: str = "") -> Table:
@@ -174,23 +174,6 @@ def _lock(talk: Talk, lock: Lock) -> None:
             talk.say(f"  {_safe(text)}")
         if len(lock.holes) > TOP:
             talk.say(f"  and {len(lock.holes) - TOP} more in ops.lock")
-
-
-def _canary_line(stage: StageResult) -> str:
-    word = {"pass": "[green]✓[/green]", "fail": "[red]✗[/red]", "skipped": "[yellow]-[/yellow]"}[stage.status]
-    gates = ", ".join(
-        f"{gate.metric} {gate.value:.3g} {gate.rule} {gate.limit:g}" for gate in stage.gates if gate.value is not None
-    )
-    return f"{word} {_safe(stage.name)}: {_safe(stage.reason or gates)}"
-
-
-def _canary(talk: Talk, report: CanaryReport) -> None:
-    for stage in report.stages:
-        talk.say(f"\n{_safe(stage.title)}")
-        for name, value in stage.metrics.items():
-            talk.say(f"  {_safe(name)} {value:.6g}")
-        for receipt in stage.receipts:
-            talk.say(f"  [dim]{receipt.calls} × {_safe(receipt.identity)} on {_safe(receipt.device)}[/dim]")
 
 
 def profiles(talk: Talk, found: Sequence[DeviceProfile]) -> None:

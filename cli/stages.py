@@ -75,8 +75,9 @@ STAGES: tuple[Stage, ...] = (
         record=CanaryReport,
         reads=(Trace, Lock, NumericsReport),
         depends=("model", "device", "gates"),
-        make="day0.cli.make:make_canary",
+        make="day0.cli.canary:make_report",
         verdict="day0.cli.verdicts:of_canary",
+        after="day0.cli.canary_history:keep_history",
     ),
 )
 
@@ -150,7 +151,10 @@ def inputs_of(stage: Stage, session: Session) -> dict[str, str]:
     records = {names[kind]: session.folder.need(kind).digest for kind in stage.reads}
     # Only where there are any: a real run and a planted one are never taken for each other.
     plants = {"planted": hash_json(session.plants_in(stage.name))} if session.plants_in(stage.name) else {}
-    return {**records, **{name: session.hash_of(name) for name in stage.depends}, **plants}
+    # A canary of some stages is never taken for a whole one.
+    ask = session.ask
+    some = {"stages": hash_json([list(ask.only), ask.first])} if stage.name == "canary" and ask.selected else {}
+    return {**records, **{name: session.hash_of(name) for name in stage.depends}, **plants, **some}
 
 
 def _planted(plantings: tuple[Planting, ...]) -> dict[str, str]:

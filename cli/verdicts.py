@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from day0.analyzers.checking.causes import Cause, causes
-from day0.records import CanaryReport, Gap, Inventory, Lock, NumericsReport, Trace
+from day0.records import CanaryReport, Gap, Inventory, Lock, NumericsReport, StageResult, Trace
 
 __all__ = ["of_canary", "of_inventory", "of_lock", "of_numerics", "of_trace"]
 
@@ -73,8 +73,18 @@ def _cause_text(cause: Cause) -> str:
 
 
 def of_canary(report: CanaryReport) -> Verdict:
-    """All stages have to pass."""
-    text = ", ".join(f"{stage.name} {stage.status}" for stage in report.stages)
+    """Every stage that was asked for and fits the model has to pass, and one at least."""
+    text = ", ".join(f"{stage.name} {_word(stage)}" for stage in report.stages)
     bad = [stage for stage in report.stages if stage.status == "fail"]
-    passed = bool(report.stages) and all(stage.status == "pass" for stage in report.stages)
-    return passed, text, tuple(f"{stage.name}: {stage.reason}" for stage in bad)
+    passed = any(stage.status == "pass" for stage in report.stages) and not bad
+    return passed, text, tuple(_stage_text(stage) for stage in bad)
+
+
+def _word(stage: StageResult) -> str:
+    return f"{stage.status} with warnings" if stage.warnings else stage.status
+
+
+def _stage_text(stage: StageResult) -> str:
+    first = f"; first to go wrong: {stage.diverged}" if stage.diverged else ""
+    evidence = f"; evidence: {stage.evidence}" if stage.evidence else ""
+    return f"{stage.name}: {stage.reason}{first}{evidence}"

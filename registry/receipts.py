@@ -62,6 +62,7 @@ class ActiveLock:
             identity=str(entry.identity),
             operator=entry.operator,
             kind=entry.kind,
+            dtypes=entry.dtypes,
             device=str(self.device),
             calls=tally.calls(),
             captured=tally.captured.total(),

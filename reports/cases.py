@@ -87,7 +87,13 @@ def canary_steps(bundle: Bundle) -> tuple[Step, ...]:
 def _step(stage: StageResult) -> Step:
     gates = tuple(
         GateLine(
-            rule=f"{gate.metric} {gate.rule} {gate.limit:g}", value=gate.value, passed=gate.passed, reason=gate.reason
+            rule=f"{gate.metric} {gate.rule} {gate.limit:g}",
+            value=gate.value,
+            low=gate.low,
+            high=gate.high,
+            verdict=gate.verdict,
+            passed=gate.passed,
+            reason=gate.reason,
         )
         for gate in stage.gates
     )
@@ -98,5 +104,7 @@ def _step(stage: StageResult) -> Step:
         reason=stage.reason,
         gates=gates,
         metrics=stage.metrics,
+        warnings=stage.warnings,
+        diverged=stage.diverged,
         evidence=stage.evidence,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 from xml.etree import ElementTree
 
-from day0.records import CaseResult, InventoryEntry, LockEntry, StageResult
+from day0.records import CaseResult, GateResult, InventoryEntry, LockEntry, StageResult
 from day0.reports.bundle import Bundle
 from day0.reports.cases import worst_text
 from day0.reports.clean import clean
@@ -204,6 +204,12 @@ def _canary(bundle: Bundle) -> Iterator[_Test]:
     return (_step(stage) for stage in (bundle.canary.stages if bundle.canary else ()))
 
 
+def _gate_text(gate: GateResult) -> str:
+    value = "not measured" if gate.value is None else gate.value
+    said = {"successful": "met", "failed": "not met", "inconclusive": f"not decided: {gate.reason}"}[gate.verdict]
+    return f"{gate.metric} {value} {gate.rule} {gate.limit:g}: {said}"
+
+
 def _step(stage: StageResult) -> _Test:
     # A gate that was missed is a failure; a stage that could not measure at all is an error.
     broken: Result = "failure" if any(not gate.passed for gate in stage.gates) else "error"
@@ -214,8 +220,8 @@ def _step(stage: StageResult) -> _Test:
         result=results[stage.status],
         kind="gate" if broken == "failure" else stage.status,
         message=stage.reason,
-        details=tuple(
-            f"{gate.metric} {gate.value} {gate.rule} {gate.limit:g}: {'met' if gate.passed else 'not met'}"
-            for gate in stage.gates
+        details=(
+            *(_gate_text(gate) for gate in stage.gates),
+            stage.diverged and f"first to go wrong: {stage.diverged}",
         ),
     )

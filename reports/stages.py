@@ -163,13 +163,20 @@ def _canary(bundle: Bundle) -> _Found:
         return _stale("it was made with another lock")
     if canary.device != lock.device:
         return _stale(f"it was made on {canary.device}, the lock is for {lock.device}")
-    passed = [stage for stage in canary.stages if stage.status == "pass"]
-    headline = f"{len(passed)} of {counted(len(canary.stages), 'stage')} met their gates"
-    if canary.stages and len(passed) == len(canary.stages):
+    left_out = [stage.name for stage in canary.stages if stage.skip == "not_asked"]
+    if left_out and not any(stage.status == "fail" for stage in canary.stages):
+        return _stale(f"only some of its stages were asked for; not {joined(left_out)}")
+    fitting = [stage for stage in canary.stages if stage.skip != "unfit"]
+    passed = [stage for stage in fitting if stage.status == "pass"]
+    headline = f"{len(passed)} of {counted(len(fitting), 'stage')} met their gates"
+    undecided = sum(len(stage.warnings) for stage in passed)
+    headline += f", {counted(undecided, 'gate')} not decided" if undecided else ""
+    if passed and len(passed) == len(fitting):
         return _Found(status="pass", headline=headline)
     failed = tuple(_failure(stage) for stage in canary.stages if stage.status == "fail")
     return _Found(status="fail", headline=headline, problems=failed or ("no stage was run to its end",))
 
 
 def _failure(stage: StageResult) -> str:
-    return f"{stage.name}: {stage.reason or 'a gate was not met'}"
+    first = f"; first to go wrong: {stage.diverged}" if stage.diverged else ""
+    return f"{stage.name}: {stage.reason or 'a gate was not met'}{first}"

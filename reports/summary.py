@@ -155,7 +155,11 @@ class GateLine(Part):
     rule: Text
     """`worst_error <= 0.01`."""
     value: float | None
+    low: float | None = None
+    high: float | None = None
+    verdict: Literal["successful", "failed", "inconclusive"]
     passed: bool
+    """Whether the stage may pass."""
     reason: Text
 
 
@@ -168,6 +172,9 @@ class Step(Part):
     reason: Text
     gates: tuple[GateLine, ...]
     metrics: dict[Text, float]
+    warnings: tuple[Text, ...] = ()
+    diverged: Text = ""
+    """The operator or module that went wrong first."""
     evidence: Below
 
 

@@ -274,8 +274,10 @@ def canary(summary: Summary) -> Table:
     """The canary stages."""
 
     def cells(one: Step) -> tuple[Cell, ...]:
-        met = f"{sum(gate.passed for gate in one.gates)} of {len(one.gates)}" if one.gates else ""
-        return (one.name, one.status, one.title, met, _lines(one.reason, one.evidence and f"evidence: {one.evidence}"))
+        met = f"{sum(gate.verdict == 'successful' for gate in one.gates)} of {len(one.gates)}" if one.gates else ""
+        evidence = one.evidence and f"evidence: {one.evidence}"
+        diverged = one.diverged and f"first to go wrong: {one.diverged}"
+        return (one.name, one.status, one.title, met, _lines(one.reason, diverged, evidence, *one.warnings))
 
     columns = "stage:code | status:status | what | gates met:number | why:notes"
     return _table("Canary stages in the order in which they widen", columns, summary.canary, cells, file="canary.json")
@@ -286,7 +288,11 @@ def gates(summary: Summary) -> Table:
 
     def cells(one: tuple[Step, GateLine]) -> tuple[Cell, ...]:
         value = "not measured" if one[1].value is None else f"{one[1].value:.4g}"
-        return (one[0].name, one[1].rule, value, "pass" if one[1].passed else "fail", one[1].reason)
+        span = f" ({one[1].low:.3g} to {one[1].high:.3g})" if one[1].low is not None and one[1].high is not None else ""
+        status = (
+            "undecided" if one[1].verdict == "inconclusive" and one[1].passed else "pass" if one[1].passed else "fail"
+        )
+        return (one[0].name, one[1].rule, f"{value}{span}", status, one[1].reason)
 
     columns = "stage:code | gate:code | value:number | status:status | why:notes"
     lines = [(step, gate) for step in summary.canary for gate in step.gates]

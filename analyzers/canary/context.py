@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from day0.analyzers.canary.gates import Figure
+from day0.analyzers.canary.kept import Kept
+from day0.analyzers.canary.operators import Timeline
+from day0.analyzers.modules.places import Models
+from day0.devices.profile import DeviceProfile
 from day0.models.spec import ModelSpec
-from day0.records import Receipt
+from day0.records import OperatorFigures, Receipt, Trace
+from day0.registry.dispatch import suspended
 from day0.registry.receipts import ActiveLock, Key
 
 __all__ = ["CanaryContext", "Measured", "model_error"]
@@ -34,20 +40,43 @@ class CanaryContext:
     models: dict[str, nn.Module] = field(default_factory=dict)
     must_run: frozenset[Key] | None = None
     """Entries of the lock that the stages have to reach, see `entries_to_run`; None: all of them."""
+    trace: Trace | None = None
+    """What the model calls; None where nobody has traced it."""
+    profile: DeviceProfile | None = None
+    """The device's peaks; None where nobody knows them."""
+    timeline: Timeline = field(default_factory=Timeline)
+    """The calls of a pass one after the other, for a person to look at."""
+    kept: Kept | None = None
+    """Where passes of the golden and the yardstick are kept; None: they are run anew."""
+    about_cases: Mapping[str, Any] | None = None
+    """What a reproducer has to know beside its case, see `reproducer.write`; None: none are written."""
+    seed: int = 0
 
     def reference(self) -> nn.Module:
         """Return the model on the CPU in its own dtype and with its own code: the yardstick."""
-        return self.models.setdefault("reference", self.models.get("reference") or self.spec.build_own("cpu"))
+        return self._made("reference", lambda: self.spec.build_own("cpu"))
 
     def golden(self) -> nn.Module:
         """Return the model on the CPU in float64, with its own code."""
-        return self.models.setdefault("golden", self.models.get("golden") or self.spec.build_own("cpu").double())
+        return self._made("golden", lambda: self.spec.build_own("cpu").double())
 
     def on_device(self) -> nn.Module:
         """Return the model on the device. The lock counts its calls by module from here on."""
-        model = self.models.setdefault("device", self.models.get("device") or self.spec.build(str(self.device)))
+        if "device" not in self.models:
+            self.models["device"] = self.spec.build(str(self.device)).eval()
+        model = self.models["device"]
         self.active.watch(model)
         return model
+
+    def three(self) -> Models:
+        """Return the model on all three places."""
+        return Models(golden=self.golden(), same=self.reference(), device=self.on_device(), where=self.device)
+
+    def _made(self, name: str, build: Callable[[], nn.Module]) -> nn.Module:
+        if name not in self.models:
+            with suspended():
+                self.models[name] = build().eval()
+        return self.models[name]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,8 +86,17 @@ class Measured:
     metrics: Mapping[str, float | Figure]
     """By name; a figure that could not be measured has no value and says why."""
     failure: str = ""
+    unfit: str = ""
+    """Why the model has nothing for this stage after all: it is skipped, and that is no failure."""
     receipts: tuple[Receipt, ...] = ()
     evidence: str = ""
+    """The worst place, for the reason of a gate that fails."""
+    diverged: str = ""
+    """The operator or module that is wrong, where the stage itself knows it."""
+    written: str = ""
+    """Folder below the run folder where the stage itself wrote evidence."""
+    next_command: str = ""
+    operators: tuple[OperatorFigures, ...] = ()
 
 
 MAX_YARDSTICK = 0.5

@@ -8,8 +8,10 @@ import torch
 from torch import nn
 
 from day0.analyzers.canary.context import CanaryContext, Measured, model_error
+from day0.analyzers.canary.layers import layer_kinds
 from day0.analyzers.golden import Float64Mode
-from day0.models.spec import decoder_layers
+from day0.analyzers.modules.passes import Pass
+from day0.analyzers.modules.ways import batched
 from day0.models.workload import token_ids
 from day0.playbook import Gate
 from day0.reference_ops.signatures import tensors_in
@@ -34,7 +36,7 @@ def run(context: CanaryContext) -> Measured:
     """
     kinds = layer_kinds(context.reference())
     if not kinds:
-        return Measured(metrics={"layer_kinds": 0.0}, failure="the model has no list of layers")
+        return Measured(metrics={"layer_kinds": 0.0}, unfit="the model has no list of layers")
     ids_BS = token_ids(context.spec, 1, context.prompt_tokens, seed=1)
     with suspended():
         calls = _capture(context.reference(), tuple(kinds.values()), ids_BS)
@@ -48,13 +50,9 @@ def run(context: CanaryContext) -> Measured:
     return Measured(metrics={"layer_kinds": float(len(kinds)), **worst}, evidence=worst_path)
 
 
-def layer_kinds(model: nn.Module) -> dict[str, str]:
-    """Return one layer path for each different set of submodule classes."""
-    kinds: dict[str, str] = {}
-    for path, layer in decoder_layers(model).items():
-        classes = [f"{name}:{type(module).__name__}" for name, module in layer.named_children()]
-        kinds.setdefault(" ".join(classes), path)
-    return kinds
+def look_at(context: CanaryContext) -> Pass:
+    """Return the pass in which the first wrong module is looked for."""
+    return batched(token_ids(context.spec, 1, context.prompt_tokens, seed=1))
 
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]

@@ -1,22 +1,30 @@
-"""The whole model: logits of prefill and of decode with a cache, against the golden."""
+"""The whole model: logits of prefill and of decode with a cache, against the golden; and what each operator takes.
+
+Shape suffixes: B batch, S tokens.
+"""
 
 from __future__ import annotations
 
 import torch
-from torch import nn
 
-from day0.analyzers.canary.context import CanaryContext, Measured, model_error
-from day0.analyzers.golden import Float64Mode
-from day0.models.driver import step
+from day0.analyzers.canary.context import CanaryContext, Measured
+from day0.analyzers.canary.gates import Figure
+from day0.analyzers.canary.operators import OperatorWatch, operator_figures
+from day0.analyzers.canary.reference import error_figures, run_told, told
+from day0.analyzers.modules.passes import Pass, token_calls, walk
+from day0.analyzers.modules.places import Logits
 from day0.models.workload import token_ids
 from day0.playbook import Gate
-from day0.registry.dispatch import suspended
+from day0.records import OperatorFigures
 
 TITLE = "all layers, batch 1"
 WHOLE = True
 GATES = (
     Gate(metric="prefill_error_ratio", rule="<=", limit=3.0, inconclusive="fail"),
     Gate(metric="decode_error_ratio", rule="<=", limit=3.0, inconclusive="fail"),
+    Gate(metric="choices_wrong", rule="==", limit=0, inconclusive="pass"),
+    Gate(metric="non_finite", rule="==", limit=0, inconclusive="fail"),
+    Gate(metric="repeat_differs", rule="==", limit=0),
 )
 METRICS = {
     "prompt_tokens": "tokens of the prompt",
@@ -29,32 +37,74 @@ METRICS = {
             ("error_ratio", "the error, relative to the yardstick"),
         )
     },
+    "choices_wrong": "rows of experts or tokens that rounding does not explain",
+    "non_finite": "logits that are NaN or infinite on the device alone",
+    "repeat_differs": "logits with other bits when the same pass is run again",
+    "operators": "operators that ran on the device",
+    "operator_seconds": "seconds of all their calls, by the device's clock",
+    "bandwidth_share": "bytes that operators move over what the memory could in their time",
 }
 
 
 def run(context: CanaryContext) -> Measured:
-    """Prefill a prompt beyond the sparse top-k, then decode one token from the cache.
+    """Prefill a prompt beyond the sparse top-k, then decode one token from the cache; the same twice.
 
-    Metrics: error, error_ratio and yardstick of prefill and of decode (prefill_error, ...), prompt_tokens.
+    The second pass notes what each operator takes.
     """
+    calls = look_at(context)
+    right = told(context, "all_layers", calls, _ids(context).tolist())
+    logits, heard = run_told(context, calls, right)
+    figures = error_figures(logits, heard)
+    metrics: dict[str, float | Figure] = {
+        "prompt_tokens": float(logits.golden.shape[1] - 1),
+        "choices_wrong": figures["choices_wrong"],
+        "non_finite": figures["non_finite"],
+    }
+    for phase, place in (("prefill", slice(None, -1)), ("decode", slice(-1, None))):
+        part = Logits(
+            golden=logits.golden[:, place], same=logits.same[:, place], device=logits.device[:, place], lost=logits.lost
+        )
+        found = error_figures(part, heard, prefix=f"{phase}_")
+        metrics |= {name: value for name, value in found.items() if name in METRICS}
+    again_BSV, operators = _again(context, calls)
+    metrics["repeat_differs"] = _repeat(logits.device, again_BSV, explained=sum(one.explained for one in heard.moved))
+    metrics |= _cost(context, operators)
+    return Measured(metrics=metrics, operators=operators)
+
+
+def _again(context: CanaryContext, calls: Pass) -> tuple[torch.Tensor, tuple[OperatorFigures, ...]]:
+    rows = []
+    with OperatorWatch(context.device) as watch:
+        for name, result in walk(calls, context.on_device(), context.device):
+            watch.phase = name
+            rows.append(result.logits_BSV.detach().cpu())
+    context.timeline = watch.timeline()
+    return torch.cat(rows, dim=1), operator_figures(context.timeline, context.active.lock, context.profile)
+
+
+def _repeat(first: torch.Tensor, second: torch.Tensor, *, explained: int) -> float | Figure:
+    if explained:
+        return Figure(None, why="a choice was set to the golden's in the first pass, so the second is another one")
+    return float(int((first != second).sum()))
+
+
+def _cost(context: CanaryContext, operators: tuple[OperatorFigures, ...]) -> dict[str, float | Figure]:
+    seconds, moved = sum(one.seconds for one in operators), sum(one.bytes for one in operators)
+    figures: dict[str, float | Figure] = {"operators": float(len({one.operator for one in operators}))}
+    if not operators or operators[0].clock == "wall":
+        why = "there is no clock of the device: the host's differs from run to run, and stands with each operator"
+        return {**figures, "operator_seconds": Figure(None, why=why), "bandwidth_share": Figure(None, why=why)}
+    figures["operator_seconds"] = Figure(round(seconds, 12), unit="s")
+    peak = context.profile.bandwidth_gb_s * 1e9 if context.profile is not None else 0.0
+    share = moved / seconds / peak if peak and seconds else None
+    return {**figures, "bandwidth_share": Figure(share, why="" if share is not None else "no peak is known")}
+
+
+def look_at(context: CanaryContext) -> Pass:
+    """Return the pass in which the first wrong module is looked for."""
+    return token_calls(_ids(context))
+
+
+def _ids(context: CanaryContext) -> torch.Tensor:
     tokens = max(context.prompt_tokens, 2 * (context.spec.sparse_top_k or 0))
-    ids_BS = token_ids(context.spec, 1, tokens + 1, seed=2)
-    with suspended():
-        reference = _logits(context.reference(), ids_BS)
-    model = context.golden()  # built outside of the mode: drawn in float64, random weights would be others
-    with suspended(), Float64Mode():
-        golden = _logits(model, ids_BS)
-    got = _logits(context.on_device(), ids_BS.to(context.device))
-    metrics = {"prompt_tokens": float(tokens)}
-    for phase in ("prefill", "decode"):
-        found = model_error(got[phase], reference[phase], golden[phase])
-        metrics[f"{phase}_error"] = found["error"]
-        metrics[f"{phase}_error_ratio"] = found["error_ratio"]
-        metrics[f"{phase}_yardstick"] = found["yardstick"]
-    return Measured(metrics=metrics)
-
-
-def _logits(model: nn.Module, ids_BS: torch.Tensor) -> dict[str, torch.Tensor]:
-    prefill = step(model, ids_BS[:, :-1].contiguous())
-    decode = step(model, ids_BS[:, -1:].contiguous(), prefill.cache)
-    return {"prefill": prefill.logits_BSV.cpu(), "decode": decode.logits_BSV.cpu()}
+    return token_ids(context.spec, 1, tokens + 1, seed=2)

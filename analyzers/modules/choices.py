@@ -112,7 +112,9 @@ class Choices(TorchDispatchMode):
             self._running.append(path)
 
         def leave(*_: Any) -> None:
-            self._running.pop()
+            # Another hook may have raised before this module was entered.
+            if self._running and self._running[-1] == path:
+                self._running.pop()
 
         return [module.register_forward_pre_hook(enter), module.register_forward_hook(leave, always_call=True)]
 

@@ -16,7 +16,7 @@ from day0.analyzers.modules.places import Logits, in_float64
 from day0.models.driver import step
 from day0.records.modules import LogitsResult
 
-__all__ = ["GREEDY", "SAMPLED", "History", "choose_history", "judge_logits"]
+__all__ = ["GREEDY", "SAMPLED", "History", "choose_history", "divergence", "judge_logits"]
 
 BEST = 5
 
@@ -71,8 +71,8 @@ def judge_logits(history: History, row: int, logits: Logits) -> LogitsResult:
     The divergence may be as much larger as its square root, the error, may be.
     """
     golden_SV, same_SV, device_SV = logits.golden[row], logits.same[row], logits.device[row]
-    device = _divergence(golden_SV, device_SV)
-    same = _divergence(golden_SV, same_SV)
+    device = divergence(golden_SV, device_SV)
+    same = divergence(golden_SV, same_SV)
     floor = 0.5 * (floor_of(same_SV.dtype) * float(golden_SV.to(torch.float64).square().mean().sqrt())) ** 2
     limit = max(RATIO**2 * float(same.mean()), floor)
     limit_worst = max(ROW_RATIO**2 * float(same.max()), 4.0 * floor)
@@ -159,7 +159,7 @@ def _drawn(logits_V: torch.Tensor, draw: float) -> int:
     return min(found, logits_V.shape[0] - 1)
 
 
-def _divergence(golden_SV: torch.Tensor, other_SV: torch.Tensor) -> torch.Tensor:
+def divergence(golden_SV: torch.Tensor, other_SV: torch.Tensor) -> torch.Tensor:
     """Return KL(golden, other) by position [S], in nats; at least 0, and infinite where it is not a number."""
     log_p, log_q = (torch.log_softmax(one.to(torch.float64), dim=-1) for one in (golden_SV, other_SV))
     terms = torch.where(log_p.exp() > 0, log_p.exp() * (log_p - log_q), 0.0)

@@ -46,10 +46,15 @@ class Recording:
     """Calls whose inputs were not kept because they were too large together."""
 
 
-def record_pass(calls: Pass, model: nn.Module, device: torch.device, *, keep_inputs: int = 0) -> Recording:
-    """Run a pass and keep the results of every module; also their inputs, up to so many bytes together."""
+def record_pass(
+    calls: Pass, model: nn.Module, device: torch.device, *, keep_inputs: int = 0, only: str | None = None
+) -> Recording:
+    """Run a pass and keep the results of every module, or of the one at path `only`.
+
+    Their inputs are kept too, up to so many bytes together.
+    """
     found = Recording()
-    with torch.no_grad(), _hooked(model, found, keep_inputs) as begin:
+    with torch.no_grad(), _hooked(model, found, keep_inputs, only) as begin:
         before: Any = None
         for call in calls:
             begin(call.name)
@@ -58,11 +63,12 @@ def record_pass(calls: Pass, model: nn.Module, device: torch.device, *, keep_inp
 
 
 @contextmanager
-def _hooked(model: nn.Module, found: Recording, keep_inputs: int) -> Iterator[Any]:
+def _hooked(model: nn.Module, found: Recording, keep_inputs: int, only: str | None) -> Iterator[Any]:
     state = _State(found=found, keep_inputs=keep_inputs)
     handles: list[Any] = []
     for path, module in model.named_modules():
-        handles += state.follow(path, module)
+        if only is None or path == only:
+            handles += state.follow(path, module)
     try:
         yield state.begin
     finally:

@@ -6,7 +6,7 @@ read where torch is not installed. A new optional field is free; anything else i
 
 from day0.records._base import Record
 from day0.records.calls import ListValue, ScalarValue, Signature, TensorValue, Value
-from day0.records.canary import CanaryReport, FigureResult, GateResult, Receipt, StageResult
+from day0.records.canary import CanaryReport, FigureResult, GateResult, LastGood, OperatorFigures, Receipt, StageResult
 from day0.records.convert import ConversionParameters, ConvertedFile, ConvertedWeight, ConvertReport
 from day0.records.fit import FitCard, FitOption, FitPlan, FitProposal, FitReport, FitRow
 from day0.records.inventory import (
@@ -74,6 +74,7 @@ __all__ = [
     "Inventory",
     "InventoryBlock",
     "InventoryEntry",
+    "LastGood",
     "Leaf",
     "ListValue",
     "Lock",
@@ -85,6 +86,7 @@ __all__ = [
     "ModuleResult",
     "NonFinite",
     "NumericsReport",
+    "OperatorFigures",
     "ParallelInfo",
     "PhaseInfo",
     "RankCollective",

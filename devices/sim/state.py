@@ -44,11 +44,14 @@ class Counters:
     moved_bytes: int = 0
     """What kernels read and wrote in the device's memory."""
 
+    def times(self, profile: DeviceProfile) -> tuple[float, float, float]:
+        """Return the simulated seconds in kernels, waits and transfers."""
+        link = 0.0 if profile.link_gb_s is None else self.transfer_bytes / (profile.link_gb_s * 1e9)
+        return self.picoseconds.total() * 1e-12, self.host_syncs * profile.sync_us * 1e-6, link
+
     def frozen(self, profile: DeviceProfile) -> SimCounters:
         """Return all that was counted, as it is now."""
-        link = 0.0 if profile.link_gb_s is None else self.transfer_bytes / (profile.link_gb_s * 1e9)
-        waits = self.host_syncs * profile.sync_us * 1e-6
-        kernels = self.picoseconds.total() * 1e-12
+        kernels, waits, link = self.times(profile)
         return SimCounters(
             calls=dict(self.calls),
             fallbacks=dict(self.fallbacks),
@@ -125,7 +128,7 @@ class SimState:
     @property
     def seconds(self) -> float:
         """Simulated time since the first profile was opened; counting anew does not turn it back."""
-        now = 0.0 if self._profile is None else self.counters.frozen(self._profile).total_seconds
+        now = 0.0 if self._profile is None else sum(self.counters.times(self._profile))
         return self._seconds_before + now
 
     def memory(self, index: int) -> DeviceMemory:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from torch import nn
 
 from day0.analyzers.canary.context import CanaryContext, model_error
 from day0.analyzers.canary.run import run_stages
-from day0.analyzers.canary.stages import choose_stages, load_stages
+from day0.analyzers.canary.stages import Selection, choose_stages, load_stages, plan_stages
 from day0.cli.plans import playbook_path
 from day0.errors import Day0Error
 from day0.models.source import open_model
@@ -39,7 +40,9 @@ def _statuses(results: tuple[StageResult, ...]) -> dict[str, str]:
 
 
 def test_a_sound_device_passes_every_stage(context: CanaryContext) -> None:
-    assert set(_statuses(run_stages(context, PLAN)).values()) == {"pass"}
+    statuses = _statuses(run_stages(context, PLAN))
+    assert {name for name, status in statuses.items() if status == "skipped"} == {"one_op", "forward"}
+    assert set(statuses.values()) == {"pass", "skipped"}
 
 
 def _scale_first_weight(model: nn.Module) -> None:
@@ -78,6 +81,7 @@ def _raise_in_layer(model: nn.Module) -> None:
     [
         (_scale_first_weight, "load"),
         (_break_layer(0), "one_layer"),
+        (_break_layer(2), "some_layers"),
         (_raise_in_layer, "one_layer"),
         (_break_head, "all_layers"),
     ],
@@ -86,14 +90,14 @@ def test_a_fault_stops_at_the_earliest_stage(
     context: CanaryContext, plant: Callable[[nn.Module], None], stage: str
 ) -> None:
     plant(context.on_device())
-    found = run_stages(context, PLAN)
+    found = [result for result in run_stages(context, PLAN) if result.skip != "unfit"]
     order = [result.name for result in found]
     failed = order.index(stage)
     assert [result.status for result in found[:failed]] == ["pass"] * failed
     assert found[failed].status == "fail"
     assert found[failed].reason
     for result in found[failed + 1 :]:
-        assert (result.status, result.reason) == ("skipped", f"stage {stage} failed")
+        assert (result.status, result.skip, result.reason) == ("skipped", "failed", f"stage {stage} failed")
 
 
 def test_gates_of_the_plan_take_the_place_of_the_stages_own() -> None:
@@ -113,8 +117,39 @@ def test_gates_of_the_plan_take_the_place_of_the_stages_own() -> None:
 
 def test_the_stages_have_titles_and_gates_in_their_order() -> None:
     stages = load_stages()
-    assert [stage.name for stage in stages] == ["load", "one_layer", "all_layers", "forward", "generate"]
+    names = [stage.name for stage in stages]
+    widening = ["load", "one_op", "one_layer", "some_layers", "all_layers", "small_batch", "past_topk", "vision"]
+    assert [name for name in names if name != "soak"] == [*widening, "forward", "generate"]
     assert all(stage.title and stage.gates for stage in stages)
+    for stage in stages:
+        assert {gate.metric for gate in stage.gates} <= stage.measurable.keys(), stage.name
+
+
+def test_a_playbook_whose_stages_are_out_of_order_is_refused() -> None:
+    with pytest.raises(Day0Error, match="the stages are out of order: 'generate' stands where 'load' belongs"):
+        choose_stages(CanaryPlan(stages={"generate": StagePlan(), "load": StagePlan()}))
+
+
+def test_a_selection_runs_what_it_names_and_says_what_it_leaves_out(context: CanaryContext) -> None:
+    only = plan_stages(PLAN, context.spec, Selection(only=("load", "some_layers")))
+    found = {result.name: result for result in run_stages(context, PLAN, steps=only)}
+    assert {name for name, one in found.items() if one.status == "pass"} == {"load", "some_layers"}
+    assert found["generate"].skip == "not_asked"
+    later = plan_stages(PLAN, context.spec, Selection(first="vision"))
+    assert [step.stage.name for step in later if not step.skip][:2] == ["vision", "generate"]
+    with pytest.raises(Day0Error, match="the canary of this run has no such stage"):
+        plan_stages(PLAN, context.spec, Selection(only=("lod",)))
+
+
+def test_what_a_model_has_nothing_for_is_skipped_with_its_reason() -> None:
+    spec = open_model(ModelPlan(source="toy:deepseek-v3.2", dtype="float32"))
+    dense = dataclasses.replace(spec, sparse_top_k=None)
+    skipped = {step.stage.name: step.reason for step in plan_stages(CanaryPlan(), dense) if step.skip}
+    assert skipped["past_topk"] == "it has no sparse attention"
+    assert skipped["forward"] == "its source brings no inputs of its own"
+    large = dataclasses.replace(spec, sparse_top_k=2048)
+    skipped = {step.stage.name: step.reason for step in plan_stages(CanaryPlan(), large) if step.skip}
+    assert "leaves no room" in skipped["past_topk"]
 
 
 def test_a_golden_that_the_reference_does_not_resemble_judges_nothing() -> None:

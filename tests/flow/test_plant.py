@@ -74,7 +74,9 @@ def test_a_fault_planted_in_the_canary_leaves_the_check_alone(folder: Path) -> N
     before = (folder / "numerics.json").stat().st_mtime_ns
     done = run_day0("canary", "--run", folder, "--plant", "half_as_much_again", cwd=folder)
     assert done.returncode == 1
-    assert "✗ one_layer" in done.stdout
+    assert "✗ one_op" in done.stdout
+    assert "first to go wrong: aten::mm (native)" in done.stdout
+    assert "next: day0 repro " in done.stdout
     assert (folder / "numerics.json").stat().st_mtime_ns == before
     assert json.loads((folder / "canary.json").read_text())["environment"]["planted"] == "half_as_much_again"
 

@@ -321,7 +321,7 @@ def test_phases_and_batch_of_a_model_with_own_inputs_cannot_be_asked_for(file: P
 
 
 def test_the_canary_takes_the_stages_that_can_call_the_model() -> None:
-    assert [stage.name for stage in choose_stages(CanaryPlan(), calls="phases")] == ["load", "forward"]
+    assert [stage.name for stage in choose_stages(CanaryPlan(), calls="phases")] == ["load", "one_op", "forward"]
     assert "forward" not in [stage.name for stage in choose_stages(CanaryPlan())]
     with pytest.raises(Day0Error, match="stage 'generate' calls models with other inputs"):
         choose_stages(CanaryPlan(stages={"generate": StagePlan()}), calls="phases")

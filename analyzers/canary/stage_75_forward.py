@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_flatten
 
 from day0.analyzers.canary.context import CanaryContext, Measured, model_error
 from day0.analyzers.golden import Float64Mode
+from day0.analyzers.modules.passes import Pass, own_calls
 from day0.models.spec import OwnPhase
 from day0.playbook import Gate
 from day0.registry.dispatch import suspended
@@ -51,6 +52,11 @@ def run(context: CanaryContext) -> Measured:
                     place = place if unequal else name
     metrics = {"phases": len(context.spec.phases), "outputs": outputs, "unequal_outputs": unequal, **worst}
     return Measured(metrics={name: float(value) for name, value in metrics.items()}, evidence=place)
+
+
+def look_at(context: CanaryContext) -> Pass:
+    """Return the pass in which the first wrong module is looked for."""
+    return own_calls(context.spec.phases)
 
 
 def _outputs(context: CanaryContext, phase: OwnPhase) -> list[tuple[str, torch.Tensor, torch.Tensor, torch.Tensor]]:
