@@ -133,7 +133,8 @@ def cut_model(
     if plan.experts:
         groups = init_device_mesh(device_type, (world_size,), mesh_dim_names=("ep",))
         cut_experts(model, groups, ranks, plan.experts, ep_implementation="all_reduce")
-    kept, kept_bytes = _weights(model, untied)
+    _tie_again(model, untied)
+    kept, kept_bytes = _weights(model, frozenset(untied))
     info = ParallelInfo(
         world_size=world_size,
         plan={wild(name): style for name, style in plan.all.items()},
@@ -144,20 +145,30 @@ def cut_model(
     return Cut(parameters=count, bytes=size, info=info)
 
 
-def _untie(model: nn.Module, plan: CutPlan) -> frozenset[str]:
+def _untie(model: nn.Module, plan: CutPlan) -> dict[str, str]:
     """Give tied parameters that the plan names an object each, since transformers cuts them one by one.
 
-    Returns the names of those that are still the same weight to the model, and count once.
+    Returns for each of them the name that it had first. To the model they are still the same weight, and count once.
     """
     first = {id(value): name for name, value in model.named_parameters()}
-    untied = set()
+    untied = {}
     for module_name, module in model.named_modules():
         for name, value in list(module.named_parameters(recurse=False)):
             full = f"{module_name}.{name}" if module_name else name
             if full in plan.all and first[id(value)] != full:
                 setattr(module, name, nn.Parameter(value.detach(), requires_grad=value.requires_grad))
-                untied.add(full)
-    return frozenset(untied)
+                untied[full] = first[id(value)]
+    return untied
+
+
+def _tie_again(model: nn.Module, untied: dict[str, str]) -> None:
+    """Let parameters that were tied, and were cut alike, be one again: else a rank holds them twice."""
+    parameters = dict(model.named_parameters())
+    for name, first in untied.items():
+        one, other = parameters[name], parameters[first]
+        if getattr(one, "placements", None) == getattr(other, "placements", None):
+            module, _, own = name.rpartition(".")
+            setattr(model.get_submodule(module), own, other)
 
 
 def _weights(model: nn.Module, left_out: frozenset[str]) -> tuple[int, int]:

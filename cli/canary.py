@@ -110,6 +110,7 @@ def make_report(session: Session) -> CanaryReport:
             profile=session.profile,
             about_cases=_about_cases(session),
             seed=session.plan.check.seed,
+            soak_s=session.plan.canary.soak_s,
         )
         context.kept = _kept(session, context)
         plan, progress = session.plan.canary, session.talk.progress

@@ -81,9 +81,7 @@ def parse_ranks(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(numbers))
 
 
-def _asked(
-    run: Path, model: str | None, device: str | None, sets: list[str], dtype: str, shrink: bool
-) -> _Asked:
+def _asked(run: Path, model: str | None, device: str | None, sets: list[str], dtype: str, shrink: bool) -> _Asked:
     if model is not None:
         made = trace_plan(
             model=model,

@@ -184,6 +184,8 @@ class CanaryPlan(_Plan):
     new_tokens: int = Field(default=8, ge=1, le=1 << 16)
     inconclusive: Inconclusive | None = None
     """For gates that say nothing themselves; None: those whose evidence is a must fail, the others warn."""
+    soak_s: float = Field(default=2.0, gt=0.0, le=7 * 86400.0, allow_inf_nan=False)
+    """Seconds of the soak."""
 
 
 class Playbook(_Plan):

@@ -51,6 +51,8 @@ class CanaryContext:
     about_cases: Mapping[str, Any] | None = None
     """What a reproducer has to know beside its case, see `reproducer.write`; None: none are written."""
     seed: int = 0
+    soak_s: float = 2.0
+    """Seconds of the last stage."""
 
     def reference(self) -> nn.Module:
         """Return the model on the CPU in its own dtype and with its own code: the yardstick."""

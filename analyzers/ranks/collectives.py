@@ -40,9 +40,7 @@ def check_collectives(device: torch.device, repeats: int) -> tuple[RankCollectiv
     A backend that does not have one for a dtype is no failure, and is said. Raises what a broken group raises.
     """
     ranks = Ranks(rank=dist.get_rank(), size=dist.get_world_size(), device=device)
-    return tuple(
-        _check(ranks, kind, dtype, size, repeats) for kind in KINDS for dtype in DTYPES for size in SIZES
-    )
+    return tuple(_check(ranks, kind, dtype, size, repeats) for kind in KINDS for dtype in DTYPES for size in SIZES)
 
 
 def _check(ranks: Ranks, kind: str, dtype: torch.dtype, size: int, repeats: int) -> RankCollective:
@@ -136,7 +134,9 @@ def _judged(ranks: Ranks, kind: str, got: torch.Tensor, given: list[torch.Tensor
     right = given[-1] if kind == "broadcast" else torch.cat(chunks)
     if got.shape == right.shape and bits_of(got) == bits_of(right):
         return Measure(status="pass")
-    wrong = [rank for rank, part in enumerate(right.chunk(ranks.size)) if not torch.equal(got.chunk(ranks.size)[rank], part)]
+    wrong = [
+        rank for rank, part in enumerate(right.chunk(ranks.size)) if not torch.equal(got.chunk(ranks.size)[rank], part)
+    ]
     where = "rank " + ", ".join(map(str, wrong)) if kind != "broadcast" else f"rank {ranks.size - 1}"
     return Measure(status="fail", rule="bits", reason=f"what came from {where} has other bits than what was given")
 

@@ -77,7 +77,9 @@ def planted_in_rank(name: str, rank: int, world_size: int, model: nn.Module | No
     if not name or (rank != VICTIM and name != "ranks_averaged"):
         yield planted
         return
-    mode: TorchDispatchMode = _Selection(planted, model) if name == "ranks_other_tokens" else _Wrong(planted, world_size)
+    mode: TorchDispatchMode = (
+        _Selection(planted, model) if name == "ranks_other_tokens" else _Wrong(planted, world_size)
+    )
     with mode:
         yield planted
     if isinstance(mode, _Selection):

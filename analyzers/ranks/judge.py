@@ -50,7 +50,14 @@ METRICS: dict[str, str] = {
     "weight_bytes": "bytes of weights of the fullest rank",
     "max_rss_bytes": "most host memory of a rank, the reference on rank 0 included",
 }
-SLOWEST = ("prefill_s", "decode_s", "prefill_collective_share", "decode_collective_share", "max_rss_bytes", "weight_bytes")
+SLOWEST = (
+    "prefill_s",
+    "decode_s",
+    "prefill_collective_share",
+    "decode_collective_share",
+    "max_rss_bytes",
+    "weight_bytes",
+)
 MOST_REASONS = 12
 SAME_RESULTS = ("all_reduce", "all_gather", "broadcast")
 """What gives every rank the same; the others give each its own part."""

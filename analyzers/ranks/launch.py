@@ -97,12 +97,17 @@ def _hanging(boards: tuple[RankBoard, ...]) -> dict[int, str]:
     waiting = next((board.inside for board in boards if board.waits), "")
     if acting:
         others = f"the others wait in {waiting}" if waiting else "it said no word for longer than it may take"
-        return {n: f"it hangs {f'at the call of {b.inside}' if b.inside else 'outside of collectives'}; {others}" for n, b in acting.items()}
+        return {
+            n: f"it hangs {f'at the call of {b.inside}' if b.inside else 'outside of collectives'}; {others}"
+            for n, b in acting.items()
+        }
     fewest = min(board.collectives for board in boards)
     behind = {number: board for number, board in enumerate(boards) if board.collectives == fewest}
     if len(behind) == len(boards):
         return {n: f"all ranks wait for each other in their collective {fewest}" for n in behind}
-    return {n: f"it waits in {b.inside}, its collective {fewest}, and the others are further" for n, b in behind.items()}
+    return {
+        n: f"it waits in {b.inside}, its collective {fewest}, and the others are further" for n, b in behind.items()
+    }
 
 
 def _last_words(ranks: _Ranks) -> None:

@@ -115,7 +115,9 @@ def _refuse_plants(request: RanksRequest, spec: ModelSpec) -> None:
     for name, fault in zip(names, faults, strict=True):
         if fault.needs_indexer and spec.sparse_top_k is None:
             what = f"{spec.class_name} has no indexer that selects tokens"
-            raise Day0Error(f"--plant {name}", what, hint="take a model with one, such as hf:deepseek_v32 with --shrink")
+            raise Day0Error(
+                f"--plant {name}", what, hint="take a model with one, such as hf:deepseek_v32 with --shrink"
+            )
 
 
 def _refuse_cut(spec: ModelSpec, ranks: int, *, whole_experts: bool) -> None:
@@ -125,9 +127,9 @@ def _refuse_cut(spec: ModelSpec, ranks: int, *, whole_experts: bool) -> None:
         try:
             cut_model(spec.build("meta"), ranks, spec.source, whole_experts=whole_experts)
         except Day0Error as error:
-            hint = error.hint if "--whole-experts" in error.hint else "take a number of ranks that divides its sizes"
-            hint = hint if "plan" not in error.what else "take a model whose config has a base_model_tp_plan"
-            hint = error.hint if "--whole-experts" in error.hint else hint
+            hint = "take a number of ranks that divides its sizes, or change them with --set"
+            if "plan" in error.what:
+                hint = error.hint if "expert" in error.what else "take a model whose config has a base_model_tp_plan"
             raise Day0Error(error.where, error.what, facts=error.facts, hint=hint) from None
 
 

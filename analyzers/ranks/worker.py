@@ -207,9 +207,7 @@ class _Work:
                 device_type=self.device.type,
                 whole_experts=setting.whole_experts,
             )
-        return Rank(
-            number=self.number, size=setting.ranks, device=self.device, model=model.to(self.device), cut=cut
-        )
+        return Rank(number=self.number, size=setting.ranks, device=self.device, model=model.to(self.device), cut=cut)
 
     @cached_property
     def reference(self) -> Reference:

@@ -120,10 +120,9 @@ def test_an_exception_is_the_last_line_of_a_traceback() -> None:
 SETTING = RanksSetting(
     model=ModelPlan(source="hf:llama"), profile=load_profile("cpu"), ranks=3, prompt_tokens=4, new_tokens=1
 )
-METRICS = {
-    **{f"{phase}_{name}": 0.0 for phase in ("prefill", "decode") for name in ("wrong", "not_comparable", "error")},
-    **{"choices_wrong": 0.0, "unexplained_tokens": 0.0, "weight_bytes": 100.0, "limit": 1.0},
-}
+PHASES = ("prefill", "decode")
+METRICS = {f"{phase}_{name}": 0.0 for phase in PHASES for name in ("wrong", "not_comparable", "error")}
+METRICS |= {"choices_wrong": 0.0, "unexplained_tokens": 0.0, "weight_bytes": 100.0, "limit": 1.0}
 
 
 def facts(folder: Path, rank: int, tokens: tuple[int, ...] = (1,), chosen: int = 5, **metrics: float) -> RankResult:
