@@ -78,7 +78,8 @@ def judge_run(
     setting: RanksSetting, place: int, ends: Sequence[RankResult], folder: Path, fit_bytes: Figure
 ) -> RanksRun:
     """Return the verdict of one scenario of a start, from the facts in its folder and how the ranks ended."""
-    facts = {one.rank: found for one in ends if (found := _facts(folder, place, one.rank)) is not None}
+    read = ((one.rank, _facts(folder, place, one.rank)) for one in ends)
+    facts = {rank: one for rank, one in read if one is not None}
     wrong, collectives = _collectives(facts)
     found = _Found(
         ends=tuple(one if one.rank not in facts else facts[one.rank].result for one in ends),

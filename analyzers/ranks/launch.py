@@ -104,7 +104,7 @@ def _hanging(boards: tuple[RankBoard, ...]) -> dict[int, str]:
     fewest = min(board.collectives for board in boards)
     behind = {number: board for number, board in enumerate(boards) if board.collectives == fewest}
     if len(behind) == len(boards):
-        return {n: f"all ranks wait for each other in their collective {fewest}" for n in behind}
+        return dict.fromkeys(behind, f"all ranks wait for each other in their collective {fewest}")
     return {
         n: f"it waits in {b.inside}, its collective {fewest}, and the others are further" for n, b in behind.items()
     }

@@ -137,7 +137,8 @@ def _settings(request: RanksRequest, tokens: int) -> Iterator[RanksSetting]:
     """Yield one setting for each start of processes: faults that a rank survives share one, and one more ends it."""
     plants = request.plants or ("",)
     together = tuple(name for name in plants if not name or not RANK_FAULTS[name].ends)
-    last, *alone = [(name,) for name in plants if name and RANK_FAULTS[name].ends] or [()]
+    ending: list[tuple[str, ...]] = [(name,) for name in plants if name and RANK_FAULTS[name].ends]
+    last, *alone = ending or [()]
     for ranks in request.ranks:
         for scenarios in (together + last, *alone):
             yield RanksSetting(

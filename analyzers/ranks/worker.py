@@ -69,9 +69,9 @@ def _serve(folder: Path, number: int, board: RankBoard) -> None:
     device = _device_of(setting, int(os.environ["LOCAL_RANK"]))
     # All ranks are on this machine, whose own name need not lead anywhere.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    options = {"device_id": device} if device.index is not None and device.type == "cuda" else {}
+    own = device if device.type == "cuda" else None
     # Whoever watches ends a wait sooner, and knows for whom it was.
-    dist.init_process_group(backend_of(device.type), timeout=timedelta(hours=1), **options)
+    dist.init_process_group(backend_of(device.type), timeout=timedelta(hours=1), device_id=own)
     work = _Work(folder=folder, setting=setting, number=number, device=device, board=board)
     for place, name in enumerate(setting.scenarios):
         facts = work.run(name)
