@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from day0.analyzers.ranks.board import RankBoard
-from day0.analyzers.ranks.setting import RanksSetting
+from day0.analyzers.ranks.setting import LEAVING, RanksSetting
+from day0.errors import Day0Error
 from day0.records import RankResult
 
 __all__ = ["launch"]
@@ -43,6 +44,7 @@ def launch(setting: RanksSetting, folder: Path, progress: Progress = lambda _: N
     """Start the ranks of a setting in a folder of their own and wait for their end; facts are then in the folder.
 
     Returns how each rank ended. Whatever happens, no process of theirs is left.
+    Raises Day0Error where torchrun itself cannot begin.
     """
     (folder / "setting.json").write_text(setting.model_dump_json(), encoding="utf-8")
     with _running(setting, folder) as ranks:
@@ -50,10 +52,19 @@ def launch(setting: RanksSetting, folder: Path, progress: Progress = lambda _: N
         if hung:
             _last_words(ranks)
     codes = _exit_codes(folder)
+    if ranks.process.returncode and not codes and not hung:
+        _refuse_start(folder, ranks.process.returncode)
     ends = tuple(_end(ranks, number, codes, hung) for number in range(setting.ranks))
     for board in ranks.boards:
         board.close()
     return _with_causes(ends)
+
+
+def _refuse_start(folder: Path, code: int) -> None:
+    lines = (folder / "torchrun.log").read_text(encoding="utf-8", errors="replace").rstrip().splitlines()
+    what = f"torchrun ended with exit code {code} and no rank did"
+    facts = tuple(line[:300] for line in lines[-LOG_LINES:])
+    raise Day0Error("--ranks", what, facts=facts, hint="is there room in the temporary folder, and a free port?")
 
 
 @contextmanager
@@ -79,7 +90,7 @@ def _watch(ranks: _Ranks, progress: Progress) -> dict[int, str]:
         if where != shown:
             progress(f"rank 0: {where}")
             shown = where
-        if any(board.pid and not _alive(board.pid) for board in ranks.boards):
+        if any(board.pid and board.where != LEAVING and not _alive(board.pid) for board in ranks.boards):
             # It is torchrun's to say how that one ended, and to end the others, which wait for it.
             ended = ended or time.monotonic()
             late = time.monotonic() > ended + GRACE_S

@@ -8,7 +8,10 @@ from day0.devices.profile import DeviceProfile
 from day0.playbook import ModelPlan
 from day0.records import RankResult
 
-__all__ = ["Facts", "RanksSetting", "backend_of"]
+__all__ = ["LEAVING", "Facts", "RanksSetting", "backend_of"]
+
+LEAVING = "leaving"
+"""The phase of a rank that has nothing left to do: that its process ends then is no loss."""
 
 
 class RanksSetting(BaseModel):

@@ -31,7 +31,7 @@ from day0.analyzers.ranks.collectives import check_collectives
 from day0.analyzers.ranks.faults import RANK_FAULTS, planted_in_rank
 from day0.analyzers.ranks.passes import Rank, follow, generate, held_bytes, time_steps
 from day0.analyzers.ranks.reference import Reference, make_reference, read_reference, write_reference
-from day0.analyzers.ranks.setting import Facts, RanksSetting, backend_of
+from day0.analyzers.ranks.setting import LEAVING, Facts, RanksSetting, backend_of
 from day0.devices.open import open_torch_device
 from day0.models.source import open_model
 from day0.models.spec import ModelSpec
@@ -78,7 +78,7 @@ def _serve(folder: Path, number: int, board: RankBoard) -> None:
         part = folder / f"facts-{place}-{number}.part"
         part.write_text(facts.model_dump_json(), encoding="utf-8")
         part.rename(part.with_suffix(".json"))
-    board.phase("leaving", setting.step_s)
+    board.phase(LEAVING, setting.step_s)
     dist.destroy_process_group()
 
 
