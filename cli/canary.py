@@ -24,7 +24,6 @@ from day0.codec import body_hash, decode, encode
 from day0.errors import Day0Error
 from day0.hashing import hash_file
 from day0.models.inputs import no_model
-from day0.models.memory import module_bytes
 from day0.records import CanaryReport, Lock, NumericsReport, StageResult, Trace
 from day0.registry.dispatch import activate
 from day0.registry.evidence import unverified
@@ -111,6 +110,7 @@ def make_report(session: Session) -> CanaryReport:
             about_cases=_about_cases(session),
             seed=session.plan.check.seed,
             soak_s=session.plan.canary.soak_s,
+            reference_mib=session.plan.canary.reference_mib,
         )
         context.kept = _kept(session, context)
         plan, progress = session.plan.canary, session.talk.progress
@@ -197,10 +197,10 @@ def _kept(session: Session, context: CanaryContext) -> Kept:
 
 
 def _weights_hash(context: CanaryContext) -> str:
-    model = context.reference()
-    if module_bytes(model) > MOST_HASHED:
+    state = context.reference().state_dict()
+    if any(one.is_meta for one in state.values()) or sum(one.nbytes for one in state.values()) > MOST_HASHED:
         return context.spec.fingerprint
-    return hash_of_tensors(model.state_dict())
+    return hash_of_tensors(state)
 
 
 def _about_cases(session: Session) -> dict[str, Any]:

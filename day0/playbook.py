@@ -182,6 +182,8 @@ class CanaryPlan(_Plan):
     stages: dict[str, StagePlan] = {}
     prompt_tokens: int = Field(default=16, ge=1, le=1 << 20)
     new_tokens: int = Field(default=8, ge=1, le=1 << 16)
+    reference_mib: int = Field(default=4096, ge=1)
+    """A reference on the CPU whose weights take more is run one layer at a time, from a folder of safetensors."""
     inconclusive: Inconclusive | None = None
     """For gates that say nothing themselves; None: those whose evidence is a must fail, the others warn."""
     soak_s: float = Field(default=2.0, gt=0.0, le=7 * 86400.0, allow_inf_nan=False)

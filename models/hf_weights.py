@@ -48,7 +48,15 @@ def with_weights(spec: ModelSpec, plan: ModelPlan) -> ModelSpec:
         return found.load(spec.build("meta"), spec.dtype, plan.source).to(device)
 
     fingerprint = hash_json([spec.fingerprint, found.fingerprint()])
-    return replace(spec, build=build, fingerprint=fingerprint, weights=found.text, trained=True, notes=())
+    return replace(
+        spec,
+        build=build,
+        fingerprint=fingerprint,
+        weights=found.text,
+        trained=True,
+        notes=(),
+        read_weights=lambda: found.reader(spec.build("meta"), spec.dtype),
+    )
 
 
 def _within_memory(spec: ModelSpec) -> Callable[[str], nn.Module]:
@@ -106,6 +114,28 @@ class FolderWeights:
         _refuse_gaps(self.checkpoint.folder, info)
         self.unused = sorted(info["unexpected_keys"])
         return loaded
+
+    def reader(self, model: nn.Module, dtype: torch.dtype) -> Callable[[str], torch.Tensor]:
+        """Return what reads one weight by its name in the module, decoded where it must be.
+
+        Reading raises Day0Error for a name that the checkpoint does not have: transformers fuses and renames some.
+        """
+        if self.problem is not None:
+            raise self.problem
+        assert self.checkpoint is not None  # noqa: S101 - asked for by callers only if `there`
+        folder = self.checkpoint.folder
+        tensors = readable_tensors(self.checkpoint, _quantisation(copy.deepcopy(model.config)), dtype)
+
+        def read(name: str) -> torch.Tensor:
+            if name not in tensors:
+                what = f"the checkpoint has no tensor '{name}': transformers makes it from others"
+                raise Day0Error(
+                    str(folder), what, hint="such a model has to be built whole, where there is more memory"
+                )
+            tensor: torch.Tensor = tensors[name][...]
+            return tensor
+
+        return read
 
 
 def _folder_weights(folder: Path) -> FolderWeights:

@@ -72,6 +72,8 @@ class ModelSpec:
     """Config fields that were made smaller, `before -> after`; empty for the model as it is."""
     own: Callable[[str], nn.Module] | None = None
     """Builds the model with nothing but its own code, where `build` makes modules of it call our operators."""
+    read_weights: Callable[[], Callable[[str], torch.Tensor]] | None = None
+    """Opens the weights, to be read one by one by their names in the module; None where they cannot be."""
     adapted: Callable[[], dict[str, str]] = dict
     """Says, after `build`, which modules call our operators: adapter to `9 LlamaRMSNorm`."""
 

@@ -16,6 +16,7 @@ from day0.analyzers.canary.operators import Timeline
 from day0.analyzers.modules.places import Models
 from day0.devices.profile import DeviceProfile
 from day0.models.spec import ModelSpec
+from day0.models.streamed import meta_bytes, streamed, streamed_reader
 from day0.records import OperatorFigures, Receipt, Trace
 from day0.registry.dispatch import suspended
 from day0.registry.receipts import ActiveLock, Key
@@ -53,14 +54,34 @@ class CanaryContext:
     seed: int = 0
     soak_s: float = 2.0
     """Seconds of the last stage."""
+    reference_mib: int | None = None
+    """A reference whose weights take more is run one layer at a time; None: always whole."""
 
     def reference(self) -> nn.Module:
         """Return the model on the CPU in its own dtype and with its own code: the yardstick."""
-        return self._made("reference", lambda: self.spec.build_own("cpu"))
+        dtype = self.spec.dtype
+        return self._made("reference", lambda: self._streamed(dtype) or self.spec.build_own("cpu"))
 
     def golden(self) -> nn.Module:
         """Return the model on the CPU in float64, with its own code."""
-        return self._made("golden", lambda: self.spec.build_own("cpu").double())
+        wide = torch.float64
+        return self._made("golden", lambda: self._streamed(wide) or self.spec.build_own("cpu").double())
+
+    def _streamed(self, dtype: torch.dtype) -> nn.Module | None:
+        """Return a model that holds one layer at a time, where the whole one would take more than is allowed."""
+        if self.spec.read_weights is None or self.reference_mib is None:
+            return None
+        if meta_bytes(self.spec, dtype) <= self.reference_mib << 20:
+            return None
+        return streamed(self.spec, dtype)
+
+    def expected(self) -> Callable[[str], torch.Tensor]:
+        """Return what reads a weight or a buffer as the model has it in its own dtype, by name."""
+        dtype, state = self.spec.dtype, self.reference().state_dict()
+        if not any(one.is_meta for one in state.values()):
+            return state.__getitem__
+        read = streamed_reader(self.spec, dtype)
+        return lambda name: read(name) if state[name].is_meta else state[name]
 
     def on_device(self) -> nn.Module:
         """Return the model on the device. The lock counts its calls by module from here on."""
@@ -95,6 +116,8 @@ class Measured:
     """The worst place, for the reason of a gate that fails."""
     diverged: str = ""
     """The operator or module that is wrong, where the stage itself knows it."""
+    unrepeated: str = ""
+    """The first operator that gives other bits when the same pass is run again; it is to blame if no module is wrong."""
     written: str = ""
     """Folder below the run folder where the stage itself wrote evidence."""
     next_command: str = ""

@@ -20,7 +20,7 @@ from day0.analyzers.modules.measure import new_non_finite
 from day0.analyzers.modules.passes import Pass, walk
 from day0.analyzers.modules.places import CPU, Logits, in_float64, in_own_dtype, on_device
 
-__all__ = ["Told", "error_figures", "history_of", "run_told", "told"]
+__all__ = ["Told", "error_figures", "history_of", "run_told", "told", "told_history"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,6 +91,23 @@ def history_of(context: CanaryContext, prompt_BS: torch.Tensor, new_tokens: int)
             "history", inputs, Stored(tensors=tensors, facts={"draws": list(made.draws), "golden": facts})
         )
     return made
+
+
+def told_history(context: CanaryContext, history: History, calls: Pass) -> Told:
+    """Return the pass `calls` over a history [2, S]: the golden's is the history, the yardstick's is run with its choices."""
+    inputs = [history.ids_BS.tolist(), history.new_tokens]
+    found = context.kept.find("followed", inputs) if context.kept is not None else None
+    if found is not None and "same" in found.tensors:
+        same_BSV, noise = found.tensors["same"], _choices(found, "same")
+    else:
+        model = context.reference()
+        with in_own_dtype(model, history.choices) as same:
+            same_BSV = _logits(calls, model, CPU)
+        noise = same.made
+        if context.kept is not None:
+            rows, facts = _parts(noise, "same")
+            context.kept.keep("followed", inputs, Stored(tensors={"same": same_BSV, **rows}, facts={"same": facts}))
+    return Told(golden_BSV=history.logits_BSV, same_BSV=same_BSV, choices=history.choices, noise=noise)
 
 
 def _logits(calls: Pass, model: torch.nn.Module, device: torch.device) -> torch.Tensor:

@@ -113,7 +113,7 @@ def _run_stage(stage: Stage, context: CanaryContext, earlier: Results) -> StageR
         receipts=tuple(receipt for receipt in ran if receipt.calls),
         operators=measured.operators,
         evidence=measured.written or found.folder,
-        diverged=measured.diverged or found.place,
+        diverged=(measured.diverged or found.place or measured.unrepeated) if reason else "",
         next_command=measured.next_command or (found.command if reason else ""),
     )
 

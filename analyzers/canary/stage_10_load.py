@@ -22,15 +22,19 @@ def run(context: CanaryContext) -> Measured:
 
     Metrics: tensors, bytes, changed_tensors (read back with other bits).
     """
-    model, reference = context.on_device(), context.reference()
-    expected = dict(reference.state_dict())
-    changed = 0
+    state, expected = context.on_device().state_dict(), context.expected()
+    changed: list[str] = []
     size = 0
-    for name, value in model.state_dict().items():
+    for name, value in state.items():
         back = value.detach().cpu()
         size += back.numel() * back.element_size()
-        changed += int(not _same_bits(back, expected[name].detach()))
-    return Measured(metrics={"tensors": float(len(expected)), "bytes": float(size), "changed_tensors": float(changed)})
+        if not _same_bits(back, expected(name).detach()):
+            changed.append(name)
+    return Measured(
+        metrics={"tensors": float(len(state)), "bytes": float(size), "changed_tensors": float(len(changed))},
+        evidence=changed[0] if changed else "",
+        diverged=changed[0] if changed else "",
+    )
 
 
 def _same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import torch
 
 from day0.analyzers.canary.context import CanaryContext, Measured
-from day0.analyzers.canary.gates import Figure
+from day0.analyzers.canary.gates import Figure, as_figure
 from day0.analyzers.canary.operators import OperatorWatch, operator_figures
 from day0.analyzers.canary.reference import error_figures, run_told, told
+from day0.analyzers.canary.repeat import first_unlike
 from day0.analyzers.modules.passes import Pass, token_calls, walk
 from day0.analyzers.modules.places import Logits
 from day0.models.workload import token_ids
@@ -69,7 +70,9 @@ def run(context: CanaryContext) -> Measured:
     again_BSV, operators = _again(context, calls)
     metrics["repeat_differs"] = _repeat(logits.device, again_BSV, explained=sum(one.explained for one in heard.moved))
     metrics |= _cost(context, operators)
-    return Measured(metrics=metrics, operators=operators)
+    unlike = as_figure(metrics["repeat_differs"]).value
+    named = first_unlike(calls, context.on_device(), context.device) if unlike else ""
+    return Measured(metrics=metrics, operators=operators, unrepeated=named)
 
 
 def _again(context: CanaryContext, calls: Pass) -> tuple[torch.Tensor, tuple[OperatorFigures, ...]]:

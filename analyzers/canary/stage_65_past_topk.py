@@ -13,6 +13,7 @@ from day0.analyzers.canary.gates import Figure
 from day0.analyzers.canary.operators import clock_of, seconds_of
 from day0.analyzers.canary.reference import error_figures, run_told, told
 from day0.analyzers.modules.passes import Pass, token_calls
+from day0.errors import USER_ERRORS
 from day0.models.driver import step
 from day0.models.spec import ModelSpec
 from day0.models.workload import token_ids
@@ -100,6 +101,9 @@ def _against_dense(context: CanaryContext) -> Figure:
     with dense_attention(model, ids_BS.shape[1]) as changed:
         if not changed:
             return Figure(None, why="the model does not say where its top-k stands, so it cannot be made dense")
-        # Of the same length, and what stands in it is no matter: only the time is looked at.
-        _, dense = seconds_of(context.device, lambda: step(model, ids_BS[:, -1:], cache))
+        try:
+            # What stands in the cache is no matter: only the time is looked at.
+            _, dense = seconds_of(context.device, lambda: step(model, ids_BS[:, -1:], cache))
+        except USER_ERRORS as error:
+            return Figure(None, why=f"with dense attention it stops: {type(error).__name__}: {str(error)[:200]}")
     return Figure(dense / sparse if sparse else None, why="" if sparse else "no time passes on this device")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 
+import torch
+from safetensors import safe_open
 from torch import nn
 
 from day0.errors import Day0Error, near_names
@@ -13,7 +16,7 @@ from day0.models.spec import ModelSpec
 from day0.models.toy.config import ToyConfig
 from day0.models.toy.model import ToyModel, make_toy
 from day0.models.toy.variants import VARIANTS
-from day0.models.toy.weights import SEED, WEIGHTS_HASH, load_weights, make_weights
+from day0.models.toy.weights import SEED, WEIGHTS_HASH, load_weights, make_weights, weights_path
 from day0.playbook import ModelPlan
 from day0.reference_ops.signatures import dtype_of
 
@@ -57,7 +60,18 @@ def open_toy(plan: ModelPlan) -> ModelSpec:
         max_positions=config.max_positions,
         build=build,
         trained=config == ToyConfig(),
+        read_weights=_reader if config == ToyConfig() else None,
     )
+
+
+def _reader() -> Callable[[str], torch.Tensor]:
+    file = safe_open(weights_path(), framework="pt")
+
+    def read(name: str) -> torch.Tensor:
+        tensor: torch.Tensor = file.get_tensor(name)  # type: ignore[no-untyped-call]  # safetensors carries no annotations
+        return tensor
+
+    return read
 
 
 def _with_weights(config: ToyConfig) -> ToyModel:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from torch import nn
 
 from day0.analyzers.canary.context import CanaryContext, model_error
@@ -77,17 +79,17 @@ def _raise_in_layer(model: nn.Module) -> None:
 
 
 @pytest.mark.parametrize(
-    ("plant", "stage"),
+    ("plant", "stage", "first"),
     [
-        (_scale_first_weight, "load"),
-        (_break_layer(0), "one_layer"),
-        (_break_layer(2), "some_layers"),
-        (_raise_in_layer, "one_layer"),
-        (_break_head, "all_layers"),
+        (_scale_first_weight, "load", "embed_tokens.weight"),
+        (_break_layer(0), "one_layer", "layers.0 (KdaLayer) in prefill"),
+        (_break_layer(2), "some_layers", "layers.2 (KdaLayer) in prefill"),
+        (_raise_in_layer, "one_layer", "(model) (ToyModel)"),
+        (_break_head, "all_layers", "(model) (ToyModel) in prefill"),
     ],
 )
-def test_a_fault_stops_at_the_earliest_stage(
-    context: CanaryContext, plant: Callable[[nn.Module], None], stage: str
+def test_a_fault_stops_at_the_earliest_stage_and_its_module_is_named(
+    context: CanaryContext, plant: Callable[[nn.Module], None], stage: str, first: str
 ) -> None:
     plant(context.on_device())
     found = [result for result in run_stages(context, PLAN) if result.skip != "unfit"]
@@ -96,6 +98,15 @@ def test_a_fault_stops_at_the_earliest_stage(
     assert [result.status for result in found[:failed]] == ["pass"] * failed
     assert found[failed].status == "fail"
     assert found[failed].reason
+    assert found[failed].diverged == first
+    assert found[failed].next_command.startswith("day0 check")
+    if found[failed].evidence:
+        folder = context.evidence.parent / found[failed].evidence
+        said = json.loads((folder / "evidence.json").read_text())
+        assert said.get("first_divergent", said.get("stopped_in")) == first
+        if (folder / "tensors.safetensors").exists():
+            with safe_open(folder / "tensors.safetensors", framework="pt") as file:
+                assert {name.split(".")[0] for name in file.keys()} == {"golden", "cpu", "device"}  # noqa: SIM118
     for result in found[failed + 1 :]:
         assert (result.status, result.skip, result.reason) == ("skipped", "failed", f"stage {stage} failed")
 
@@ -168,7 +179,8 @@ def test_random_weights_are_the_same_in_golden_reference_and_device(tmp_path: Pa
     lock = Lock(device="cpu", namespace="base", model="x", entries=())
     with activate(lock, CPU, []) as active:
         context = CanaryContext(spec=spec, device=CPU, active=active, evidence=tmp_path, prompt_tokens=20, new_tokens=2)
-        stages = {stage.name: stage for stage in run_stages(context, CanaryPlan(prompt_tokens=20, new_tokens=2))}
+        few = CanaryPlan(stages={name: StagePlan() for name in ("load", "all_layers")}, prompt_tokens=20, new_tokens=2)
+        stages = {stage.name: stage for stage in run_stages(context, few)}
     limit = 1e-5 if dtype == "float32" else 0.4
     assert stages["all_layers"].metrics["prefill_yardstick"] < limit
     assert (
