@@ -46,20 +46,16 @@ def canary_ranks(
     from day0.devices.profile import load_profile
     from day0.reference_ops.torch_ops import register_operators
 
-    talk = Talk(as_json=json)
-    numbers = parse_ranks(ranks)
+    talk, plants, numbers = Talk(as_json=json), tuple(dict.fromkeys(plant)), parse_ranks(ranks)
     asked = _asked(run, model, device, sets, dtype, shrink)
     register_operators()
+    profile = load_profile(asked.device)
     request = RanksRequest(
-        model=asked.model,
-        profile=load_profile(asked.device),
-        ranks=numbers,
-        whole_experts=whole_experts,
-        plants=tuple(dict.fromkeys(plant)),
+        model=asked.model, profile=profile, ranks=numbers, whole_experts=whole_experts, plants=plants
     )
     with talk.busy("ranks"):
         report = run_ranks(request, talk.progress)
-    planted = {"planted": ", ".join(request.plants)} if request.plants else {}
+    planted = {"planted": ", ".join(plants)} if plants else {}
     text = encode(report, inputs={}, environment={**environment(), **planted})
     if asked.folder is not None:
         write_atomically(asked.folder.file(FILE), text)

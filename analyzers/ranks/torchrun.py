@@ -30,6 +30,8 @@ def main(folder: Path) -> int:
     """Start the ranks and wait for them; one that fails ends all, and nothing is started again."""
     with contextlib.suppress(AttributeError, OSError):  # Linux only: end with who asked
         ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() == 1:
+        return 1  # who asked has gone before we asked to be told
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     setting = RanksSetting.model_validate_json((folder / "setting.json").read_text(encoding="utf-8"))
     # A process that has asked for cards must not be forked, and who imports what may ask.
