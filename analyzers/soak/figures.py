@@ -67,7 +67,7 @@ ONCE_HOST, ONCE_DEVICE = 16 << 20, 1 << 20
 def figures_of(seen: Soaked) -> dict[str, float | Figure]:
     """Return every figure of METRICS."""
     last = seen.quiet[-1].held
-    decode = [one.seconds for one in seen.latencies if one.alike[0] == "decode"]
+    decode = [one.seconds for one in seen.latencies.all() if one.alike[0] == "decode"]
     return {
         "steps": float(seen.steps),
         "tokens": float(seen.tokens),
@@ -83,8 +83,8 @@ def figures_of(seen: Soaked) -> dict[str, float | Figure]:
         "caches_at_end": float(last.caches),
         "experts_held": float(seen.experts_held),
         "most_blocks": float(seen.most_blocks),
-        "wasted_share": statistics.fmean(seen.wasted) if seen.wasted else 0.0,
-        "scattered_share": statistics.fmean(seen.scattered) if seen.scattered else 0.0,
+        "wasted_share": seen.wasted.value,
+        "scattered_share": seen.scattered.value,
         "compared_sequences": float(seen.compared),
         "wrong_sequences": _wrong(seen),
         "device_growth": _growth(seen.quiet, lambda one: one.memory.device, ONCE_DEVICE),
@@ -123,7 +123,7 @@ def latency_drift(seen: Soaked) -> Figure:
     Each step is held beside the median of those like it, and each cycle is one sample: what slows a machine down for a
     while slows many steps in a row, and they are no samples of their own. Real time needs more cycles than simulated.
     """
-    decode = [one for one in seen.latencies if one.alike[0] == "decode"]
+    decode = [one for one in seen.latencies.all() if one.alike[0] == "decode"]
     decode = decode[int(len(decode) * WARM_SHARE) :]
     alike: dict[tuple[str, int, int], list[float]] = defaultdict(list)
     for one in decode:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import random
 import time
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from day0.errors import USER_ERRORS
 from day0.registry.call_guard import RefusedCall
 from day0.registry.results import WrongResult
 
-__all__ = ["Latency", "Quiet", "Sequence", "Soaked", "soak"]
+__all__ = ["Latencies", "Latency", "Mean", "Quiet", "Sequence", "Soaked", "soak"]
 
 STEP_ERRORS: tuple[type[BaseException], ...] = (*USER_ERRORS, WrongResult, RefusedCall)
 """What a model or a kernel may raise in a step; it costs the sequences of that step."""
@@ -77,6 +78,45 @@ class Latency:
     alike: tuple[str, int, int]
 
 
+@dataclass(kw_only=True)
+class Latencies:
+    """All calls in few bytes each: a soak of days must not grow by its own notes."""
+
+    cycles: array[int] = field(default_factory=lambda: array("l"))
+    seconds: array[float] = field(default_factory=lambda: array("d"))
+    kinds: array[int] = field(default_factory=lambda: array("l"))
+    names: dict[tuple[str, int, int], int] = field(default_factory=dict)
+
+    def add(self, one: Latency) -> None:
+        """Keep one call."""
+        self.cycles.append(one.cycle)
+        self.seconds.append(one.seconds)
+        self.kinds.append(self.names.setdefault(one.alike, len(self.names)))
+
+    def all(self) -> Iterator[Latency]:
+        """Yield them in their order."""
+        names = list(self.names)
+        for cycle, seconds, kind in zip(self.cycles, self.seconds, self.kinds, strict=True):
+            yield Latency(cycle=cycle, seconds=seconds, alike=names[kind])
+
+
+@dataclass(kw_only=True)
+class Mean:
+    """A mean that keeps no samples."""
+
+    count: int = 0
+    total: float = 0.0
+
+    def add(self, value: float) -> None:
+        """Take one more value into account."""
+        self.count, self.total = self.count + 1, self.total + value
+
+    @property
+    def value(self) -> float:
+        """The mean; 0 of nothing."""
+        return self.total / self.count if self.count else 0.0
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Quiet:
     """What is held while no sequence lives."""
@@ -99,7 +139,7 @@ class Soaked:
     failed: int = 0
     batches: set[int] = field(default_factory=set)
     joined: int = 0
-    latencies: list[Latency] = field(default_factory=list)
+    latencies: Latencies = field(default_factory=Latencies)
     quiet: list[Quiet] = field(default_factory=list)
     wrong: list[Wrong] = field(default_factory=list)
     compared: int = 0
@@ -108,8 +148,8 @@ class Soaked:
     drill_failures: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     most_blocks: int = 0
-    wasted: list[float] = field(default_factory=list)
-    scattered: list[float] = field(default_factory=list)
+    wasted: Mean = field(default_factory=Mean)
+    scattered: Mean = field(default_factory=Mean)
     experts_held: int = 0
     """Slots that were held between steps, at the worst moment."""
     seconds: float = 0.0
@@ -199,12 +239,13 @@ class _Run:
         held = self.engine.held()
         seen.most_blocks = max(seen.most_blocks, held.blocks)
         if held.blocks:
-            seen.wasted.append(held.wasted_share)
-            seen.scattered.append(held.scattered_share)
+            seen.wasted.add(held.wasted_share)
+            seen.scattered.add(held.scattered_share)
         seen.experts_held = max(seen.experts_held, experts_held(self.experts))
 
     def _admit(self) -> None:
-        found = arrivals(self.plan, self.dice, sum(len(group.rows) for group in self.groups))
+        live = sum(len(group.rows) for group in self.groups)
+        found = arrivals(self.plan, self.dice, live, tuple(group.length for group in self.groups))
         if found is None:
             return
         shape = (len(found.new_tokens), found.prompt_tokens)
@@ -256,7 +297,7 @@ class _Run:
             now = self._clock()
         if drill is None:
             alike = (kind, len(rows), length // BUCKET if kind == "decode" else length)
-            self.seen.latencies.append(Latency(cycle=len(self.seen.quiet), seconds=now - began, alike=alike))
+            self.seen.latencies.add(Latency(cycle=len(self.seen.quiet), seconds=now - began, alike=alike))
         return made
 
     def _take(self, group: _Group, logits_BV: torch.Tensor) -> None:

@@ -49,13 +49,19 @@ class Arrival:
     """For each sequence."""
 
 
-def arrivals(plan: SoakPlan, dice: random.Random, live: int) -> Arrival | None:
-    """Return what arrives now, or None where nothing does or there is no room."""
+def arrivals(plan: SoakPlan, dice: random.Random, live: int, lengths: tuple[int, ...] = ()) -> Arrival | None:
+    """Return what arrives now, or None where nothing does or there is no room.
+
+    Some prompts are as long as a batch that lives, whose `lengths` are given: only such batches can become one.
+    """
     room = plan.most_live - live
     if room < 1 or (live and dice.random() < 0.4):
         return None
     count = dice.randint(1, min(plan.most_batch, room))
+    least, most = plan.prompt_tokens
+    meeting = [length for length in lengths if least <= length <= most]
+    meets = bool(meeting) and dice.random() < 0.4
     return Arrival(
-        prompt_tokens=dice.randint(*plan.prompt_tokens),
+        prompt_tokens=dice.choice(meeting) if meets else dice.randint(least, most),
         new_tokens=tuple(dice.randint(*plan.new_tokens) for _ in range(count)),
     )
