@@ -18,7 +18,7 @@ from day0.registry.dispatch import suspended
 
 __all__ = ["accuracy_figures"]
 
-PROMPTS = 8
+PROMPTS = 12
 
 
 def accuracy_figures(context: CanaryContext) -> dict[str, float | Figure]:

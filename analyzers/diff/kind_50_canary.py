@@ -49,7 +49,53 @@ def _stage(name: str, old: StageResult | None, new: StageResult | None) -> list[
             Change(kind=kind, effect=effect, subject=name, old=before, new=after, reason=new.reason if new else "")
         )
     if old is not None and new is not None and old.status == new.status != "skipped":
-        found += _metrics(name, old, new)
+        found += [*_verdicts(name, old, new), *_metrics(name, old, new), *_operators(name, old, new)]
+    return found
+
+
+SURE = {"successful": 0, "inconclusive": 1, "failed": 2}
+
+
+def _verdicts(name: str, old: StageResult, new: StageResult) -> list[Change]:
+    """Return gates with another verdict, such as one that can no longer be decided."""
+    before = {(gate.metric, gate.rule): gate.verdict for gate in old.gates}
+    return [
+        Change(
+            kind="gate",
+            effect="worse" if SURE[gate.verdict] > SURE[was] else "better",
+            subject=name,
+            old=was,
+            new=gate.verdict,
+            where=gate.metric,
+            reason=gate.reason,
+            weight=1.0,
+        )
+        for gate in new.gates
+        if (was := before.get((gate.metric, gate.rule), gate.verdict)) != gate.verdict
+    ]
+
+
+def _operators(name: str, old: StageResult, new: StageResult) -> list[Change]:
+    """Return operators whose time has moved, where both were timed by the device and not by the host."""
+    before = {(one.operator, one.implementation): one for one in old.operators}
+    found = []
+    for one in new.operators:
+        was = before.get((one.operator, one.implementation))
+        if was is None or "wall" in (was.clock, one.clock) or was.clock != one.clock:
+            continue
+        if abs(one.seconds - was.seconds) > MOVED * max(one.seconds, was.seconds):
+            found.append(
+                Change(
+                    kind="metric",
+                    effect="other",
+                    subject=name,
+                    old=f"{was.seconds * 1e6:.4g} µs",
+                    new=f"{one.seconds * 1e6:.4g} µs",
+                    where=one.operator,
+                    reason=one.implementation,
+                    weight=abs(one.seconds - was.seconds) / (was.seconds or 1e-30),
+                )
+            )
     return found
 
 

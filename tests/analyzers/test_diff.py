@@ -23,6 +23,7 @@ from day0.records import (
     LockEntry,
     ModelInfo,
     NumericsReport,
+    OperatorFigures,
     PhaseInfo,
     Record,
     ScalarValue,
@@ -310,11 +311,23 @@ def test_what_may_change_in_a_check(old: NumericsReport, new: NumericsReport, ex
     assert [(one.kind, one.effect) for one in compare(old, new).changes] == expected
 
 
-def stage(status: str = "pass", value: float = 1.0, rule: str = "<=", seconds: float = 1.0) -> CanaryReport:
-    gate = GateResult(metric="ratio", rule=rule, limit=3.0, value=value, verdict="successful", passed=True)
-    one = StageResult(
-        name="load", title="t", status=status, reason="why", gates=(gate,), metrics={"ratio": value, "seconds": seconds}
+def stage(
+    status: str = "pass",
+    value: float = 1.0,
+    rule: str = "<=",
+    seconds: float = 1.0,
+    verdict: str = "successful",
+    mm: float = 1e-5,
+    clock: str = "sim",
+) -> CanaryReport:
+    gate = GateResult(metric="ratio", rule=rule, limit=3.0, value=value, verdict=verdict, passed=True)
+    operator = OperatorFigures(
+        operator="aten::mm", calls=1, clock=clock, seconds=mm, worst_seconds=mm, bytes=1, flops=1
     )
+    one = StageResult(
+        name="load", title="t", status=status, reason="why", gates=(gate,), metrics={"ratio": value, "seconds": seconds},
+        operators=(operator,),
+    )  # fmt: skip
     return CanaryReport(device="sim", lock="x", allow_unverified=False, stages=(one,))
 
 
@@ -327,6 +340,10 @@ def stage(status: str = "pass", value: float = 1.0, rule: str = "<=", seconds: f
         (stage(rule=">="), stage(value=1.5, rule=">="), [("gate", "better")]),
         (stage(), stage(value=1.05), []),
         (stage(), stage(seconds=2.0), [("metric", "other")]),
+        (stage(), stage(verdict="inconclusive"), [("gate", "worse")]),
+        (stage(verdict="inconclusive"), stage(), [("gate", "better")]),
+        (stage(), stage(mm=2e-5), [("metric", "other")]),
+        (stage(clock="wall"), stage(mm=2e-5, clock="wall"), []),
     ],
 )
 def test_what_may_change_in_a_canary(old: CanaryReport, new: CanaryReport, expected: list[tuple[str, str]]) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from day0.errors import Day0Error
 from day0.playbook import Gate
 from tests.canary_ready import canary, make_ready, session_of, stages_of, without_check
 
+ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("load", "one_layer", "some_layers")
 
 
@@ -77,6 +81,25 @@ def test_a_run_that_dies_loses_the_stage_in_flight_and_goes_on_after_the_others(
     found = stages_of(run)
     assert [found[name]["status"] for name in NAMES] == ["pass"] * 3
     assert [found[name]["kept"] for name in NAMES] == [True, True, False]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from day0.analyzers.canary import stage_40_some_layers
+from tests.canary_ready import canary
+stage_40_some_layers.run = lambda context: os.kill(os.getpid(), signal.SIGKILL)
+canary(Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.slow
+def test_kill_9_loses_the_stage_in_flight(run: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, run], cwd=ROOT, capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert list(stages_of(run, PARTIAL)) == ["load", "one_layer"]
+    assert canary(run, resume=True) == 0
+    assert [stages_of(run)[name]["kept"] for name in NAMES] == [True, True, False]
 
 
 def test_what_has_changed_since_is_not_kept(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

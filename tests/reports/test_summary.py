@@ -7,10 +7,11 @@ from typing import get_args
 import pytest
 
 from day0.codec import body_hash
-from day0.records import Gap, Inventory, InventoryEntry, Verdict
+from day0.records import Gap, Inventory, InventoryEntry, StageResult, Verdict
 from day0.reports.bundle import Bundle
 from day0.reports.chart import COLOURS
 from day0.reports.findings import MEANINGS
+from day0.reports.stages import judge_stages
 from day0.reports.summarise import summarise
 
 
@@ -263,3 +264,22 @@ def test_the_canary_must_have_been_run_with_this_lock(good: Bundle) -> None:
     lock = good.lock.model_copy(update={"namespace": "base"})
     numerics = good.numerics.model_copy(update={"lock": body_hash(lock)})
     assert statuses(replace(good, lock=lock, numerics=numerics)) == ["pass", "pass", "pass", "pass", "stale"]
+
+
+def test_canary_stages_that_do_not_fit_the_model_keep_nothing_from_passing(good: Bundle) -> None:
+    bundle = good
+    assert bundle.canary is not None
+    vision = StageResult(name="vision", title="t", status="skipped", skip="unfit", reason="it has no vision branch")
+    warned = bundle.canary.stages[0].model_copy(update={"warnings": ("m is not known",)})
+    canary = bundle.canary.model_copy(update={"stages": (warned, *bundle.canary.stages[1:], vision)})
+    found = judge_stages(replace(bundle, canary=canary))[-1]
+    assert (found.status, found.headline) == ("pass", "3 of 3 stages met their gates, 1 gate not decided")
+
+
+def test_a_canary_of_some_stages_is_out_of_date(good: Bundle) -> None:
+    bundle = good
+    assert bundle.canary is not None
+    left_out = StageResult(name="soak", title="t", status="skipped", skip="not_asked", reason="nobody asked for it")
+    canary = bundle.canary.model_copy(update={"stages": (*bundle.canary.stages, left_out)})
+    found = judge_stages(replace(bundle, canary=canary))[-1]
+    assert (found.status, found.problems) == ("stale", ("only some of its stages were asked for; not soak",))
