@@ -17,7 +17,7 @@ from day0.analyzers.canary.operators import clock_of
 from day0.analyzers.canary.reference import history_of, told_history
 from day0.analyzers.canary.spread import bootstrap, variation
 from day0.analyzers.modules.logits import GREEDY, SAMPLED, divergence, judge_logits
-from day0.analyzers.modules.measure import RATIO, floor_of
+from day0.analyzers.modules.measure import RATIO, ROW_RATIO, floor_of
 from day0.analyzers.modules.passes import token_calls
 from day0.analyzers.modules.places import Logits, on_device
 from day0.devices.open import device_counts
@@ -114,7 +114,7 @@ def _figures(judged: list[LogitsResult], logits: Logits, new_tokens: int) -> dic
         "unexplained_tokens": float(_unexplained(greedy)),
         "unexplained_draws": float(_unexplained(sampled)),
         "kl_mean": Figure((greedy.kl_mean + sampled.kl_mean) / 2.0, unit="nats"),
-        "kl_ratio": _kl_ratio(logits),
+        **_kl_ratios(logits),
         "top_5_overlap": (greedy.overlap + sampled.overlap) / 2.0,
     }
 
@@ -123,8 +123,11 @@ def _unexplained(one: LogitsResult) -> bool:
     return one.first_divergent is not None and not one.margin <= one.explained
 
 
-def _kl_ratio(logits: Logits) -> Figure:
-    """Return the mean divergence over the largest one that the dtype explains, as a figure over all positions."""
+def _kl_ratios(logits: Logits) -> dict[str, float | Figure]:
+    """Return mean and worst divergence, each over the largest one that the dtype explains.
+
+    The mean has an interval over positions. The worst has none: one position far off is no matter of chance.
+    """
     golden_NV, same_NV, device_NV = (one.flatten(0, 1) for one in (logits.golden, logits.same, logits.device))
     floor = 0.5 * (floor_of(same_NV.dtype) * float(golden_NV.to(torch.float64).square().mean().sqrt())) ** 2
     pairs_N2 = torch.stack((divergence(golden_NV, device_NV), divergence(golden_NV, same_NV)), dim=-1)
@@ -133,7 +136,9 @@ def _kl_ratio(logits: Logits) -> Figure:
         mean_2 = drawn.mean(dim=1)
         return mean_2[:, 0] / (RATIO**2 * mean_2[:, 1]).clamp(min=floor)
 
-    return bootstrap(pairs_N2, ratio)
+    worst, worst_cpu = (float(one) for one in pairs_N2.amax(dim=0))
+    limit = max(ROW_RATIO**2 * worst_cpu, 4.0 * floor)
+    return {"kl_ratio": bootstrap(pairs_N2, ratio), "kl_worst_ratio": worst / limit}
 
 
 def clocked(context: CanaryContext, run: Generated) -> dict[str, float | Figure]:

@@ -29,7 +29,7 @@ def dense_attention(model: nn.Module, tokens: int) -> Iterator[int]:
         yield len(put_back)
     finally:
         for owner, name, value in reversed(put_back):
-            setattr(owner, name, value)
+            vars(owner)[name] = value
 
 
 def _set_config(module: nn.Module, config: Any, tokens: int, put_back: list[tuple[Any, str, Any]]) -> None:
@@ -41,5 +41,6 @@ def _set_config(module: nn.Module, config: Any, tokens: int, put_back: list[tupl
 
 
 def _set(owner: Any, name: str, value: Any, put_back: list[tuple[Any, str, Any]]) -> None:
+    # Past the owner's own checks: some configs refuse a top-k that their pools do not divide.
     put_back.append((owner, name, getattr(owner, name)))
-    setattr(owner, name, value)
+    vars(owner)[name] = value

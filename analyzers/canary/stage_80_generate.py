@@ -24,6 +24,7 @@ GATES = (
     Gate(metric="unexplained_tokens", rule="==", limit=0, inconclusive="fail"),
     Gate(metric="unexplained_draws", rule="==", limit=0),
     Gate(metric="kl_ratio", rule="<=", limit=1.0),
+    Gate(metric="kl_worst_ratio", rule="<=", limit=1.0),
     Gate(metric="accuracy_difference", rule=">=", limit=-0.05, inconclusive="pass"),
     Gate(metric="decode_latency_variation", rule="<=", limit=0.05, inconclusive="pass"),
     # What a call leaves behind for good would grow with every request; workspaces of libraries are smaller.
@@ -36,6 +37,7 @@ METRICS = {
     "unexplained_draws": "with the golden's history: a best or drawn token that rounding does not explain",
     "kl_mean": "mean divergence from the golden's distributions with the golden's history",
     "kl_ratio": "that divergence, relative to what the dtype itself explains",
+    "kl_worst_ratio": "the same of the worst position",
     "top_5_overlap": "mean share of the golden's five best tokens among the device's",
     "accuracy": "share of right answers on the device",
     "accuracy_difference": "that share less the CPU's, for the same questions",
@@ -70,7 +72,8 @@ def run(context: CanaryContext) -> Measured:
     if decoded is None or decoded.lost:
         why = why_not or "choices were made by other operators than in the golden"
         metrics |= {
-            name: Figure(None, why=why) for name in ("unexplained_draws", "kl_mean", "kl_ratio", "top_5_overlap")
+            name: Figure(None, why=why)
+            for name in ("unexplained_draws", "kl_mean", "kl_ratio", "kl_worst_ratio", "top_5_overlap")
         }
         alone = generate(context, ids_BS)
         metrics |= _against_reference(context, ids_BS, alone)
