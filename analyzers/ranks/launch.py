@@ -27,6 +27,7 @@ GRACE_S = 30.0
 """How long torchrun may take to end all ranks after one has ended."""
 LOG_LINES = 12
 LOG_BYTES = 1 << 16
+_LOST = re.compile(r"connection (closed|reset|refused)|broken pipe|remote (process|peer|worker)", re.IGNORECASE)
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|Warning)?(: |$)")
 LAST_WORDS_S = 0.5
 """What a hanging rank gets to write where it stands."""
@@ -170,12 +171,15 @@ def _end(ranks: _Ranks, number: int, codes: dict[int, int], hung: dict[int, str]
     code, lines = codes.get(number), _tail(ranks.folder, number)
     if number in hung:
         return RankResult(rank=number, status="hung", reason=hung[number], phase=where, log_tail=lines)
-    if code is None or code == -signal.SIGTERM:  # by torchrun, which ends all when one ends
-        return RankResult(rank=number, status="stopped" if codes or hung else "done", phase=where)
     said = _exception(lines)
-    # What a rank raises that has given its part to a collective is that another one was lost.
-    status = "stopped" if said and board.waits else "raised" if said else "died"
-    reason = said or _how(code)
+    # torchrun ends all when one ends, also one that is still at raising.
+    ended = code is None or code == -signal.SIGTERM
+    if ended and not said:
+        return RankResult(rank=number, status="stopped" if codes or hung else "done", phase=where)
+    # What a rank raises that has given its part to a collective, or lost a connection, is that another one was lost.
+    lost = bool(board.inside) and (board.waits or _LOST.search(said) is not None)
+    status = "stopped" if said and lost else "raised" if said else "died"
+    reason = said or _how(code or 0)
     return RankResult(rank=number, status=status, reason=reason, phase=where, exit_code=code, log_tail=lines)
 
 
@@ -210,7 +214,7 @@ def _with_causes(ends: tuple[RankResult, ...]) -> tuple[RankResult, ...]:
     """Say of ranks that were stopped for whom; where nobody is guilty, those that raised are."""
     guilty = [one for one in ends if one.status in ("died", "hung", "raised")]
     if not guilty:
-        return tuple(one.model_copy(update={"status": "raised"}) if one.exit_code is not None else one for one in ends)
+        return tuple(one.model_copy(update={"status": "raised"}) if one.log_tail else one for one in ends)
     cause = ", ".join(f"rank {one.rank}" for one in guilty)
     lost = {"reason": f"it lost {cause}", "log_tail": ()}
     return tuple(one.model_copy(update=lost) if one.status == "stopped" else one for one in ends)

@@ -17,7 +17,7 @@ from day0.analyzers.ranks.align import part_of_rank, parts_of_rank
 from day0.analyzers.ranks.board import RankBoard
 from day0.analyzers.ranks.collectives import explain_sum
 from day0.analyzers.ranks.judge import judge_run
-from day0.analyzers.ranks.launch import _exception, _hanging, _with_causes
+from day0.analyzers.ranks.launch import _end, _exception, _hanging, _Ranks, _with_causes
 from day0.analyzers.ranks.setting import Facts, RanksSetting
 from day0.cli.canary_ranks import parse_ranks
 from day0.devices.profile import load_profile
@@ -104,11 +104,27 @@ def test_a_board_knows_when_its_time_is_over(tmp_path: Path) -> None:
 
 
 def test_what_lost_another_rank_is_no_cause() -> None:
-    lost = RankResult(rank=0, status="stopped", reason="RuntimeError: Connection closed", exit_code=1)
+    reason = "RuntimeError: Connection closed"
+    lost = RankResult(rank=0, status="stopped", reason=reason, exit_code=1, log_tail=(reason,))
     died = RankResult(rank=1, status="died", reason="killed by signal 9 (SIGKILL)", exit_code=-9)
     assert [one.reason for one in _with_causes((lost, died))] == ["it lost rank 1", died.reason]
     alone = _with_causes((lost, RankResult(rank=1, status="stopped")))
     assert [one.status for one in alone] == ["raised", "stopped"], "somebody has to be told about"
+
+
+GLOO = "RuntimeError: [tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:4017."
+OWN = "RuntimeError: planted: this rank does not go on"
+
+
+def test_the_rank_that_raised_is_named_whoever_torchrun_saw_first(tmp_path: Path) -> None:
+    made = boards(tmp_path, "call", "call")  # both had not yet given their part
+    for number, text in enumerate((GLOO, OWN)):
+        (tmp_path / f"log-{number}").write_text(f"[rank{number}]: Traceback (most recent call last):\n{text}\n")
+    ranks = _Ranks(folder=tmp_path, process=None, boards=made)  # type: ignore[arg-type]  # nothing is asked of it
+    for codes in ({0: 1}, {0: 1, 1: -15}, {0: -15, 1: 1}, {0: 1, 1: 1}):
+        ends = _with_causes(tuple(_end(ranks, number, codes, {}) for number in range(2)))
+        assert [one.status for one in ends] == ["stopped", "raised"], codes
+        assert ends[1].reason == OWN
 
 
 def test_an_exception_is_the_last_line_of_a_traceback() -> None:
