@@ -22,7 +22,7 @@ from day0.models.spec import ModelSpec
 from day0.models.workload import Phase
 from day0.records import ParallelInfo, Trace
 
-__all__ = ["MAX_RANKS", "trace_one_rank"]
+__all__ = ["MAX_RANKS", "Cut", "cut_model", "fake_group", "trace_one_rank"]
 
 MAX_RANKS = 1 << 16
 """More ranks than that no tensor-parallel group has; it is a slip of the finger."""
@@ -42,14 +42,14 @@ def trace_one_rank(
     divide by the number of ranks, by name and figure.
     """
     _refuse(mode, world_size)
-    cuts: list[_Cut] = []
+    cuts: list[Cut] = []
 
     def build(device: str) -> nn.Module:
         model = spec.build(device)
-        cuts.append(_cut(model, world_size, spec.source))
+        cuts.append(cut_model(model, world_size, spec.source))
         return model
 
-    with _fake_group(world_size):
+    with fake_group(world_size):
         progress(f"cutting {spec.class_name} for {world_size} ranks")
         try:
             trace = trace_model(dataclasses.replace(spec, build=build), phases, mode="meta", progress=progress)
@@ -87,7 +87,7 @@ def _refuse(mode: str, world_size: int) -> None:
 
 
 @contextmanager
-def _fake_group(world_size: int) -> Iterator[None]:
+def fake_group(world_size: int) -> Iterator[None]:
     """Hold the default process group of this process, with a backend that only pretends."""
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -104,7 +104,7 @@ def _fake_group(world_size: int) -> Iterator[None]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Cut:
+class Cut:
     """What the model was before, and what a rank holds of it."""
 
     parameters: int
@@ -112,22 +112,29 @@ class _Cut:
     info: ParallelInfo
 
 
-def _cut(model: nn.Module, world_size: int, source: str) -> _Cut:
-    """Cut the model in place and say by which rules."""
-    plan = plan_of(model, world_size, source)
+def cut_model(
+    model: nn.Module, world_size: int, source: str, *, device_type: str = "cpu", whole_experts: bool = False
+) -> Cut:
+    """Cut the model in place and say by which rules; `device_type` is where a rank's tensors are put.
+
+    With `whole_experts` experts go whole to ranks also where the plan for tensors would cut them.
+    Raises Day0Error: no plan, and sizes that do not divide by the number of ranks.
+    """
+    plan = plan_of(model, world_size, source, whole_experts=whole_experts)
     count, size = _weights(model, frozenset())
     untied = _untie(model, plan)
     check_sizes(model, plan, world_size, source)
     from torch.distributed.device_mesh import init_device_mesh
 
     _, cut_tensors, cut_experts = parts_of_transformers()
-    # The meshes are of CPUs: torch has none of meta devices, and the tensors stay where they are.
-    ranks = init_device_mesh("cpu", (world_size,), mesh_dim_names=("tp",))
+    # For meta the meshes are of CPUs: torch has none of meta devices, and the tensors stay where they are.
+    ranks = init_device_mesh(device_type, (world_size,), mesh_dim_names=("tp",))
     cut_tensors(model, ranks, plan.tensors)
     if plan.experts:
-        groups = init_device_mesh("cpu", (world_size,), mesh_dim_names=("ep",))
+        groups = init_device_mesh(device_type, (world_size,), mesh_dim_names=("ep",))
         cut_experts(model, groups, ranks, plan.experts, ep_implementation="all_reduce")
-    kept, kept_bytes = _weights(model, untied)
+    _tie_again(model, untied)
+    kept, kept_bytes = _weights(model, frozenset(untied))
     info = ParallelInfo(
         world_size=world_size,
         plan={wild(name): style for name, style in plan.all.items()},
@@ -135,23 +142,33 @@ def _cut(model: nn.Module, world_size: int, source: str) -> _Cut:
         parameters=kept,
         parameter_bytes=kept_bytes,
     )
-    return _Cut(parameters=count, bytes=size, info=info)
+    return Cut(parameters=count, bytes=size, info=info)
 
 
-def _untie(model: nn.Module, plan: CutPlan) -> frozenset[str]:
+def _untie(model: nn.Module, plan: CutPlan) -> dict[str, str]:
     """Give tied parameters that the plan names an object each, since transformers cuts them one by one.
 
-    Returns the names of those that are still the same weight to the model, and count once.
+    Returns for each of them the name that it had first. To the model they are still the same weight, and count once.
     """
     first = {id(value): name for name, value in model.named_parameters()}
-    untied = set()
+    untied = {}
     for module_name, module in model.named_modules():
         for name, value in list(module.named_parameters(recurse=False)):
             full = f"{module_name}.{name}" if module_name else name
             if full in plan.all and first[id(value)] != full:
                 setattr(module, name, nn.Parameter(value.detach(), requires_grad=value.requires_grad))
-                untied.add(full)
-    return frozenset(untied)
+                untied[full] = first[id(value)]
+    return untied
+
+
+def _tie_again(model: nn.Module, untied: dict[str, str]) -> None:
+    """Let parameters that were tied, and were cut alike, be one again: else a rank holds them twice."""
+    parameters = dict(model.named_parameters())
+    for name, first in untied.items():
+        one, other = parameters[name], parameters[first]
+        if getattr(one, "placements", None) == getattr(other, "placements", None):
+            module, _, own = name.rpartition(".")
+            setattr(model.get_submodule(module), own, other)
 
 
 def _weights(model: nn.Module, left_out: frozenset[str]) -> tuple[int, int]:

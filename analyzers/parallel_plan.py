@@ -39,8 +39,11 @@ class CutPlan:
         return {**self.tensors, **self.experts}
 
 
-def plan_of(model: Any, world_size: int, source: str) -> CutPlan:
-    """Return the model's own plan by concrete names. Raises Day0Error if it has none, or one that is refused."""
+def plan_of(model: Any, world_size: int, source: str, *, whole_experts: bool = False) -> CutPlan:
+    """Return the model's own plan by concrete names; with `whole_experts` its plan for experts stands before the other.
+
+    Raises Day0Error if it has none, or one that is refused.
+    """
     rules: dict[str, str] = dict(getattr(model, "_tp_plan", None) or {})
     if not rules or not hasattr(model, "_resolve_parallel_plans"):
         raise Day0Error(
@@ -50,7 +53,12 @@ def plan_of(model: Any, world_size: int, source: str) -> CutPlan:
             hint="trace it without --world-size, or give the config a plan",
         )
     # Some families leave their experts to a plan of their own; without it each rank would hold all of them.
-    whole = {} if "moe_tp_experts" in rules.values() else dict(getattr(model, "_ep_plan", None) or {})
+    experts_plan = dict(getattr(model, "_ep_plan", None) or {})
+    if whole_experts and not experts_plan:
+        what = f"{type(model).__name__} has no expert-parallel plan, so nobody said which experts go to which rank"
+        facts = ("a plan is base_model_ep_plan of a transformers config",)
+        raise Day0Error(source, what, facts=facts, hint="leave --whole-experts away")
+    whole = {} if "moe_tp_experts" in rules.values() and not whole_experts else experts_plan
     tensors, experts = _resolved(model, world_size, source, with_experts=bool(whole))
     matched = {wild(name) for name in (*tensors, *experts)}
     matched |= {name.rpartition(".")[0] for name in matched}

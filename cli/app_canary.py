@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from day0.cli.canary_ask import CanaryAsk
-from day0.cli.options import DEFAULT_RUN, AllowUnverified, Force, Frozen, Json, Locked, Plant, Run, call
+from day0.cli.options import DEFAULT_RUN, AllowUnverified, Device, Force, Frozen, Json, Locked, Plant, Run, Set, call
 
 __all__ = ["canary_app"]
 
@@ -92,6 +92,9 @@ def canary(
             gates=gate or [],
             json=json,
         )
+    meant = {"--model": model, "--against": against, "--prompts": prompts, "--api": api, "--gate": gate}
+    if context.invoked_subcommand is None and any(meant.values()):
+        call("refuse_alone", file="canary_endpoint", names=[name for name, value in meant.items() if value])
     if context.invoked_subcommand is None:
         call(
             "stage",
@@ -106,3 +109,38 @@ def canary(
             ask=CanaryAsk(only=tuple(stage or ()), first=first, resume=resume, reference=reference),
             dry_run=dry_run,
         )
+
+
+@canary_app.command("ranks")
+def canary_ranks(
+    ranks: Annotated[str, typer.Argument(help="Numbers of ranks, as processes here: 2, or 1,2,4.", metavar="N[,N]")],
+    run: Run = DEFAULT_RUN,
+    model: Annotated[str | None, typer.Option(help="This model instead of the run folder's.", metavar="SOURCE")] = None,
+    device: Device = None,
+    sets: Set = None,
+    dtype: Annotated[str, typer.Option(help="With --model: its dtype.")] = "bfloat16",
+    shrink: Annotated[bool, typer.Option("--shrink", help="With --model: make it small.")] = False,
+    whole_experts: Annotated[
+        bool, typer.Option("--whole-experts", help="Whole experts to each rank, by the model's expert plan.")
+    ] = False,
+    plant: Plant = None,
+    json: Json = False,
+) -> None:
+    """Cut a model for several ranks by its own plan, and compare what they must agree on.
+
+    Example: day0 canary ranks 2 --run runs/v32 --device cpu
+    """
+    call(
+        "canary_ranks",
+        file="canary_ranks",
+        ranks=ranks,
+        run=run,
+        model=model,
+        device=device,
+        sets=sets or [],
+        dtype=dtype,
+        shrink=shrink,
+        whole_experts=whole_experts,
+        plant=plant or [],
+        json=json,
+    )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from day0.analyzers.endpoint.protocol import Api
     from day0.playbook import Gate
 
-__all__ = ["canary_endpoint"]
+__all__ = ["canary_endpoint", "refuse_alone"]
 
 RECORD = "endpoint.json"
 JUNIT = "endpoint.junit.xml"
@@ -182,3 +182,10 @@ def _gates(texts: list[str]) -> tuple[Gate, ...]:
         gates.append(gate)
     refuse_unknown_metrics(gates, METRICS, "--gate")
     return tuple(gates)
+
+
+def refuse_alone(*, names: list[str]) -> int:
+    """Raise Day0Error: options that mean something with `--endpoint` only."""
+    raise Day0Error(
+        "day0 canary", f"{', '.join(names)} without --endpoint", hint="add --endpoint URL, or leave them out"
+    )

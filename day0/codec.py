@@ -19,6 +19,7 @@ from day0.records import (
     Inventory,
     Lock,
     NumericsReport,
+    RanksReport,
     Record,
     SelftestReport,
     Trace,
@@ -36,6 +37,7 @@ SCHEMAS: dict[type[Record], tuple[str, int]] = {
     ConvertReport: ("day0.convert", 1),
     SelftestReport: ("day0.selftest", 1),
     EndpointReport: ("day0.endpoint", 1),
+    RanksReport: ("day0.ranks", 1),
 }
 
 R = TypeVar("R", bound=Record)

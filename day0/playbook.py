@@ -187,6 +187,8 @@ class CanaryPlan(_Plan):
     """A reference on the CPU whose weights take more is run one layer at a time, from a folder of safetensors."""
     inconclusive: Inconclusive | None = None
     """For gates that say nothing themselves; None: those whose evidence is a must fail, the others warn."""
+    soak_s: float = Field(default=2.0, gt=0.0, le=7 * 86400.0, allow_inf_nan=False)
+    """Seconds of the soak."""
 
 
 class Playbook(_Plan):

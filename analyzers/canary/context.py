@@ -52,6 +52,8 @@ class CanaryContext:
     about_cases: Mapping[str, Any] | None = None
     """What a reproducer has to know beside its case, see `reproducer.write`; None: none are written."""
     seed: int = 0
+    soak_s: float = 2.0
+    """Seconds of the last stage."""
     reference_mib: int | None = None
     """A reference whose weights take more is run one layer at a time; None: always whole."""
 

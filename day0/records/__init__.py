@@ -24,6 +24,7 @@ from day0.records.inventory import (
 from day0.records.lock import Decision, Gap, Identity, Lock, LockEntry, Verification
 from day0.records.modules import LogitsResult, ModelCheck, ModuleError, ModuleResult, NonFinite, WaysResult
 from day0.records.numerics import WARNING, CaseResult, CaseStatus, NumericsReport
+from day0.records.ranks import RankCollective, RankResult, RankScale, RanksReport, RanksRun
 from day0.records.selftest import Alarm, FaultScore, Found, How, RightScore, SelftestReport
 from day0.records.trace import (
     Amount,
@@ -93,6 +94,11 @@ __all__ = [
     "OperatorFigures",
     "ParallelInfo",
     "PhaseInfo",
+    "RankCollective",
+    "RankResult",
+    "RankScale",
+    "RanksReport",
+    "RanksRun",
     "Receipt",
     "Record",
     "Replacement",

@@ -123,3 +123,8 @@ def test_a_server_that_shows_the_key_does_not_make_it_seen(tiny: Path, prompts: 
     assert code == 2
     assert KEY not in text
     assert "unauthorized: 401: bad key [key]" in text
+
+
+def test_its_options_mean_nothing_without_it(run_folder: Path) -> None:
+    code, text = run("--run", run_folder, "--prompts", "chat", "--gate", "requests_failed<=0")
+    assert (code, "--prompts, --gate without --endpoint" in text) == (2, True), text

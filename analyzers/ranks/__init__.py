@@ -1,0 +1,1 @@
+"""A model on several ranks: one process for each, started by torchrun, held against the model as a whole."""

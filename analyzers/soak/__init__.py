@@ -1,0 +1,1 @@
+"""A soak: sequences come and go for a while, and nothing may leak, drift, or become wrong."""
