@@ -40,7 +40,7 @@ def dense_attention(model: nn.Module, tokens: int) -> Iterator[int]:
 def _set_config(module: nn.Module, config: Any, tokens: int, put_back: list[tuple[Any, str, Any]]) -> None:
     if isinstance(config, ToyConfig):
         # It is frozen: the module gets another one.
-        _set(module, "config", dataclasses.replace(config, **{NAME: tokens}), put_back)
+        _set(module, "config", dataclasses.replace(config, index_topk=tokens), put_back)
     else:
         _set(config, NAME, tokens, put_back)
 
