@@ -20,11 +20,19 @@ __all__ = ["canary", "make_ready", "session_of", "stages_of", "without_check"]
 
 
 def make_ready(
-    run: Path, device: str, phases: list[str], stages: tuple[str, ...], *, batch: int = 1, **sizes: int
+    run: Path,
+    device: str,
+    phases: list[str],
+    stages: tuple[str, ...],
+    *,
+    model: str = "toy",
+    dtype: str = "float32",
+    batch: int = 1,
+    **sizes: int,
 ) -> None:
-    """Trace the toy, take the inventory, lock; and plan a canary of some stages."""
+    """Trace the toy or a small version of another model, take the inventory, lock; and plan a canary of some stages."""
     commands.trace(
-        model="toy", run=run, sets=[], dtype="float32", mode="auto", shrink=False, batch=batch, phases=phases,
+        model=model, run=run, sets=[], dtype=dtype, mode="auto", shrink=model != "toy", batch=batch, phases=phases,
         trust_remote_code=False, force=False, json=False,
     )  # fmt: skip
     commands.stage(name="inventory", run=run, force=False, json=False, device=device)

@@ -9,8 +9,12 @@ from typing import Any
 
 from torch import nn
 
+from day0.models.toy.config import ToyConfig
+
 __all__ = ["dense_attention"]
 
+WHOLE_POOLS = 128
+"""Indexers that choose pools of tokens need a top-k that the size of a pool divides."""
 NAME = "index_topk"
 """What transformers' models with an indexer and the toy call it, in modules and in configs."""
 
@@ -19,6 +23,7 @@ NAME = "index_topk"
 def dense_attention(model: nn.Module, tokens: int) -> Iterator[int]:
     """Let a model select at least so many tokens while this lasts; yields in how many places that was said."""
     put_back: list[tuple[Any, str, Any]] = []
+    tokens = -(-tokens // WHOLE_POOLS) * WHOLE_POOLS
     try:
         for module in model.modules():
             if isinstance(getattr(module, NAME, None), int):
@@ -33,9 +38,9 @@ def dense_attention(model: nn.Module, tokens: int) -> Iterator[int]:
 
 
 def _set_config(module: nn.Module, config: Any, tokens: int, put_back: list[tuple[Any, str, Any]]) -> None:
-    if dataclasses.is_dataclass(config) and not isinstance(config, type):
-        # The toy's is frozen: the module gets another one.
-        _set(module, "config", dataclasses.replace(config, **{NAME: tokens}), put_back)
+    if isinstance(config, ToyConfig):
+        # It is frozen: the module gets another one.
+        _set(module, "config", dataclasses.replace(config, index_topk=tokens), put_back)
     else:
         _set(config, NAME, tokens, put_back)
 

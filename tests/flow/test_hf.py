@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+from tests.canary_ready import canary, make_ready, stages_of
 from tests.flow.conftest import PLAYBOOKS, Day0
 
 
@@ -68,6 +71,15 @@ def test_a_model_with_adapters_reaches_a_verdict_and_its_operators_run(day0: Day
     assert ran["day0::topk_tokens"] % 3 == 0
     report = (folder / "report" / "report.md").read_text()
     assert "Adapted by `lightning_indexer`: 3 DeepseekV32Indexer" in report
+
+
+@pytest.mark.slow
+def test_every_stage_of_glm5_next_has_a_verdict_the_one_with_an_image_too(tmp_path: Path) -> None:
+    make_ready(tmp_path / "r", "sim", [], (), model="hf:glm5_next", dtype="bfloat16", prompt_tokens=12, new_tokens=3)
+    assert canary(tmp_path / "r") == 0
+    found = stages_of(tmp_path / "r")
+    assert {name for name, stage in found.items() if stage["skip"] == "unfit"} >= {"forward", "captured"}
+    assert found["vision"]["status"] == found["past_topk"]["status"] == found["generate"]["status"] == "pass"
 
 
 def test_an_adapter_that_fits_nothing_is_the_users_to_repair(day0: Day0) -> None:
