@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from checkpoint import NEW_TOKENS, greedy  # type: ignore[import-not-found]  # beside this script, which is no package
 from safetensors.torch import load_file, save_file
-from transformers import GptOssConfig, GptOssForCausalLM, Mxfp4Config
 
 from day0.converters.mxfp4 import encode_mxfp4
 
@@ -31,8 +31,9 @@ def main(engine: Path, work: Path) -> int:
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     source = make_source(work / "source")
-    model = GptOssForCausalLM.from_pretrained(
-        source, dtype=torch.float32, quantization_config=Mxfp4Config(dequantize=True)
+    reading: Any = transformers.utils.quantization_config.Mxfp4Config(dequantize=True)
+    model: Any = transformers.GptOssForCausalLM.from_pretrained(
+        source, dtype=torch.float32, quantization_config=reading
     )
     wanted = [greedy(model.eval(), prompt) for prompt in PROMPTS]
     day0("convert", source, work / "bf16", "--to", "bf16")
@@ -51,7 +52,7 @@ def main(engine: Path, work: Path) -> int:
 def make_source(folder: Path) -> Path:
     """Write a gpt-oss with random weights, its experts in MXFP4."""
     torch.manual_seed(0)
-    config = GptOssConfig(
+    config = transformers.GptOssConfig(
         vocab_size=96,
         hidden_size=256,
         intermediate_size=128,
@@ -64,7 +65,8 @@ def make_source(folder: Path) -> Path:
         layer_types=["sliding_attention", "full_attention"],
         dtype="bfloat16",
     )
-    model = GptOssForCausalLM(config).to(torch.bfloat16)
+    model: Any = transformers.GptOssForCausalLM(config)
+    model = model.to(torch.bfloat16)
     for weight in model.parameters():
         if weight.dim() == 3:
             torch.nn.init.normal_(weight, 0, 0.05)
