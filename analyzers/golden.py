@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from day0.reference_ops.load import load_operators
+from day0.reference_ops.load import contract_of
 from day0.reference_ops.signatures import tensors_in
 
 __all__ = ["Float64Mode"]
@@ -30,7 +30,7 @@ class Float64Mode(TorchDispatchMode):
     ) -> Any:
         """Run one operator in float64."""
         args, kwargs = tuple(_widen(value) for value in args), {key: _widen(v) for key, v in (kwargs or {}).items()}
-        contract = load_operators().get(func.name().partition(".")[0])
+        contract = contract_of(func.name())
         if contract is not None and any(one.dtype == torch.float64 for one in tensors_in((args, kwargs))):
             return contract.reference(*args, **kwargs)
         return func(*args, **kwargs)

@@ -30,7 +30,7 @@ from day0.errors import Day0Error
 from day0.implementation import Implementation
 from day0.records import Signature
 from day0.reference_ops._spec import Operator
-from day0.reference_ops.load import load_operators
+from day0.reference_ops.load import contract_of
 from day0.reference_ops.signatures import describe, resolve, shapes_text, signature_id, tensors_in
 from day0.reference_ops.torch_ops import register_operators
 from day0.registry.resolve import judge
@@ -99,7 +99,7 @@ def _inputs(operator: str, calls: Sequence[Call] | None) -> list[tuple[str, Case
 
 
 def _known(operator: str) -> Iterator[tuple[str, CaseInputs]]:
-    contract = load_operators().get(operator.partition(".")[0])
+    contract = contract_of(operator)
     if contract is not None:
         yield from _samples(contract, operator)
         return
@@ -156,7 +156,7 @@ def _check(one: Implementation, op: str, inputs: CaseInputs, profile: DeviceProf
     decision = judge(one, signature, profile)
     if not decision.accepted:
         return CallCheck(shapes=shapes, status="skipped", reason=decision.reason)
-    contract = load_operators().get(op.partition(".")[0])
+    contract = contract_of(op)
     try:
         return _run(one, signature, inputs, contract, device)
     except Exception as error:  # noqa: BLE001 - compilers of kernels raise classes of their own, and we import none

@@ -15,7 +15,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from day0.analyzers.recording.costs import collective, contract_of, count_bytes, count_flops
+from day0.analyzers.recording.costs import collective, count_bytes, count_flops
 from day0.analyzers.recording.fingerprint import call_key
 from day0.analyzers.recording.frames import source_line
 from day0.analyzers.recording.functions import Function, describe_function
@@ -34,6 +34,7 @@ from day0.analyzers.recording.stats import add_stats
 from day0.analyzers.recording.syncs import host_waits
 from day0.analyzers.sites import SiteBook
 from day0.records import CallEntry, ListValue, Signature, TensorValue, TraceEntry, Value
+from day0.reference_ops.load import contract_of
 from day0.reference_ops.signatures import tensors_in
 
 __all__ = ["Recorder", "watch_modules"]
@@ -257,7 +258,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
         return func(*args, **kwargs)
     except (RuntimeError, NotImplementedError):
-        contract = contract_of(func)
+        contract = contract_of(func.name())
         on_meta = all(tensor.device.type == "meta" for tensor in tensors_in((args, kwargs)))
         if contract is None or contract.fake is None or not on_meta:
             raise

@@ -19,7 +19,7 @@ from day0.devices.profile_parts import Details, layout_of
 from day0.devices.smaller import smaller
 from day0.errors import Day0Error
 from day0.records import ListValue, ScalarValue, Signature, TensorValue, Value
-from day0.reference_ops.load import load_operators
+from day0.reference_ops.load import contract_of
 from day0.reference_ops.signatures import describe, dtype_name, materialise, resolve, tensor_values, tensors_in
 
 __all__ = [
@@ -208,7 +208,7 @@ def _watch(signature: Signature, kind: CompositeKind, device: str) -> Expansion:
     watcher = _Watcher(device)
     try:
         args, kwargs = materialise(signature, device)
-        contract = load_operators().get(signature.op.partition(".")[0])
+        contract = contract_of(signature.op)
         if device == "cpu" and contract is not None and contract.fill is not None:
             contract.fill(args, kwargs, torch.Generator().manual_seed(0))
         with torch.no_grad(), watcher:
@@ -221,7 +221,7 @@ def _watch(signature: Signature, kind: CompositeKind, device: str) -> Expansion:
 
 def result_dtypes(signature: Signature) -> tuple[str, ...]:
     """Return the dtypes of a call's results, from shape functions; empty where those do not know."""
-    contract = load_operators().get(signature.op.partition(".")[0])
+    contract = contract_of(signature.op)
     run = contract.fake if contract is not None and contract.fake is not None else resolve(signature.op)
     try:
         args, kwargs = materialise(signature, "meta")

@@ -16,7 +16,7 @@ from day0.devices.open import synchronize
 from day0.devices.probe_record import Tried, Way
 from day0.errors import USER_ERRORS, Day0Error
 from day0.records import ListValue, Signature, TensorValue, Value
-from day0.reference_ops.load import load_operators
+from day0.reference_ops.load import contract_of
 from day0.reference_ops.signatures import dtype_name, materialise, resolve, tensor_values, tensors_in
 
 __all__ = ["RUN_ERRORS", "fill_arguments", "holds_dtype", "moved_to", "try_call"]
@@ -142,7 +142,7 @@ def fill_arguments(signature: Signature) -> Arguments:
     generator = torch.Generator().manual_seed(0)
     for tensor in tensors_in((args, kwargs)):
         _fill_values(tensor, generator)
-    contract = load_operators().get(signature.op.partition(".")[0])
+    contract = contract_of(signature.op)
     if contract is not None and contract.fill is not None:
         contract.fill(args, kwargs, generator)
         return args, kwargs
@@ -203,7 +203,7 @@ def moved_to(given: Arguments, device: torch.device) -> Arguments:
 
 def _reference(signature: Signature, op: Any, given: Arguments) -> list[torch.Tensor] | str:
     """Run the call on the CPU: the contract's reference, torch's kernel, or that one in float64; else say why not."""
-    contract = load_operators().get(signature.op.partition(".")[0])
+    contract = contract_of(signature.op)
     own = moved_to(given, torch.device("cpu"))
     try:
         with torch.no_grad():
@@ -261,7 +261,7 @@ def _compare(op: Any, got: list[torch.Tensor], expected: list[torch.Tensor]) -> 
         return None, f"{len(got)} results instead of {len(expected)}"
     name = op.name().partition("::")[2].partition(".")[0]
     random = torch.Tag.nondeterministic_seeded in op.tags or name in _VALUELESS
-    contract = load_operators().get(op.name().partition(".")[0])
+    contract = contract_of(op.name())
     free = contract.free_dtypes if contract is not None else ()
     worst = 0.0
     for place, (ours, theirs) in enumerate(zip(got, expected, strict=True)):

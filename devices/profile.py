@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -101,7 +102,7 @@ class DeviceProfile(Part):
     probed: ProbedWith | None = None
     """With what it was probed, if it was."""
 
-    @property
+    @cached_property
     def has_details(self) -> bool:
         """True where support depends on more than dtypes and ranks."""
         lacks = any(one.layouts or one.unless for one in self.lacks.values())

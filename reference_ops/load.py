@@ -12,7 +12,7 @@ from day0.errors import Day0Error, near_names
 from day0.reference_ops._spec import Operator
 from day0.sources import sources
 
-__all__ = ["HELPERS", "load_operator", "load_operators", "operator_file", "operator_sources"]
+__all__ = ["HELPERS", "contract_of", "load_operator", "load_operators", "operator_file", "operator_sources"]
 
 HELPERS = frozenset({"load", "signatures", "torch_ops"})
 """Modules of this folder that hold no operator."""
@@ -21,6 +21,12 @@ HELPERS = frozenset({"load", "signatures", "torch_ops"})
 def load_operators() -> dict[str, Operator]:
     """Return all operators by their qualified name. Raises Day0Error if two files claim one name."""
     return {name: operator for name, (operator, _) in _found().items()}
+
+
+def contract_of(op: str) -> Operator | None:
+    """Return the operator that a qualified name means, with or without its overload; None for one that is not day0's."""
+    found = _found().get(op.partition(".")[0])
+    return None if found is None else found[0]
 
 
 def load_operator(name: str) -> Operator:

@@ -5,7 +5,7 @@ A signature is data (day0.records); this module is the only place that turns one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -125,15 +125,21 @@ def _storage_key(tensor: torch.Tensor) -> int:
 
 
 def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors of nested lists, tuples and dicts in order."""
-    if isinstance(tree, torch.Tensor):
-        yield tree
-    elif isinstance(tree, (list, tuple)):
-        for item in tree:
-            yield from tensors_in(item)
-    elif isinstance(tree, dict):
-        for item in tree.values():
-            yield from tensors_in(item)
+    """Return the tensors of nested lists, tuples and dicts in order."""
+    found: list[torch.Tensor] = []
+    _collect((tree,), found)
+    return iter(found)
+
+
+def _collect(values: Iterable[Any], found: list[torch.Tensor]) -> None:
+    # Every call on the simulated device comes here several times: one list, no generators within each other.
+    for item in values:
+        if isinstance(item, torch.Tensor):
+            found.append(item)
+        elif isinstance(item, (list, tuple)):
+            _collect(item, found)
+        elif isinstance(item, dict):
+            _collect(item.values(), found)
 
 
 def tensor_values(signature: Signature) -> Iterator[TensorValue]:

@@ -10,7 +10,7 @@ import torch
 
 from day0.errors import USER_ERRORS, Day0Error, near_names
 from day0.implementation import Constraints, Implementation, Limit, Plain, TensorLimit
-from day0.reference_ops.load import load_operators, operator_file
+from day0.reference_ops.load import contract_of, load_operators, operator_file
 from day0.registry.conflicts import Conflict, Owner, refuse
 from day0.registry.schemas import Parameter, overloads_of, parameters_of, schema_text
 
@@ -31,7 +31,7 @@ _SHAPE_SUFFIX = re.compile(r"_[A-Z0-9][A-Za-z0-9]*$")
 
 def contract_version(operator: str) -> int:
     """Return the current contract of an operator: of its file, or 1 where torch alone says what it means."""
-    own = load_operators().get(operator.partition(".")[0])
+    own = contract_of(operator)
     return own.version if own is not None else 1
 
 

@@ -13,7 +13,7 @@ from day0.devices.support import supports
 from day0.hashing import hash_file
 from day0.implementation import Implementation
 from day0.records import Signature
-from day0.reference_ops.load import load_operators
+from day0.reference_ops.load import contract_of
 from day0.reference_ops.signatures import resolve, tensors_in
 
 __all__ = ["cpu_fallback", "refuse_fallback", "run_on_cpu"]
@@ -23,7 +23,7 @@ FALLBACK_RANK = 1000
 
 def cpu_fallback(op: str) -> Implementation:
     """Return the CPU fallback of an operator as an implementation."""
-    contract = load_operators().get(op.partition(".")[0])
+    contract = contract_of(op)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         return run_on_cpu(op, args, kwargs)

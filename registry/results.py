@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from day0.errors import USER_ERRORS, Day0Error
-from day0.reference_ops.load import load_operators
+from day0.reference_ops.load import contract_of
 from day0.reference_ops.signatures import dtype_name, tensors_in
 from day0.registry.choices import Slot
 
@@ -62,7 +62,7 @@ def expect(
 
 
 def _free_dtypes(overload: torch._ops.OpOverload) -> tuple[int, ...]:
-    contract = load_operators().get(overload.name().partition(".")[0])
+    contract = contract_of(overload.name())
     return contract.free_dtypes if contract is not None else ()
 
 

@@ -16,7 +16,7 @@ from day0.hashing import hash_json
 from day0.playbook import CheckPlan
 from day0.records import ListValue, ScalarValue, Signature, TensorValue, Trace, TraceEntry, Value
 from day0.reference_ops._spec import Operator
-from day0.reference_ops.load import load_operators
+from day0.reference_ops.load import contract_of
 from day0.reference_ops.signatures import resolve, signature_id
 from day0.reference_ops.torch_ops import register_operators
 
@@ -54,7 +54,7 @@ def plan_signature(
 
     `once` is False where those that follow from the operator alone were planned with another signature.
     """
-    contract = load_operators().get(signature.op.partition(".")[0])
+    contract = contract_of(signature.op)
     case = partial(Case, signature_id=name, seed=plan.seed)
     for regime in load_regimes().values():
         wanted = regime.name in plan.regimes and (rare or regime.everywhere) and (plan.thorough or not regime.thorough)

@@ -29,7 +29,7 @@ from day0.analyzers.judging.results import side_effects
 from day0.devices.leaves import leaf_dtypes
 from day0.records import CaseResult, Lock, LockEntry, Signature
 from day0.reference_ops._spec import Operator
-from day0.reference_ops.load import load_operators
+from day0.reference_ops.load import contract_of
 from day0.reference_ops.signatures import resolve, tensor_values
 from day0.registry.call_guard import RefusedCall
 from day0.registry.dispatch import ActiveLock, suspended
@@ -74,7 +74,7 @@ def _checked(
         return outcome.skipped(f"its tensors take {size / 2**20:,.0f} MiB, more than the {most >> 20} MiB allowed")
     if any(case.signature_id in gap.signatures for gap in bench.lock.gaps):
         return outcome.skipped("nothing implements it on this device: the lock lists it as a gap")
-    contract = load_operators().get(case.signature.op.partition(".")[0])
+    contract = contract_of(case.signature.op)
     if locked := other_overload(case, bench.lock):
         return outcome.skipped(f"the lock replaces {locked}, which is another overload")
     bench.teller.operator(case.signature.op)

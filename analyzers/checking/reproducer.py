@@ -31,7 +31,7 @@ from day0.errors import USER_ERRORS, Day0Error
 from day0.hashing import hash_file
 from day0.playbook import CheckPlan
 from day0.records import CaseResult, Lock, LockEntry, ScalarValue, Signature
-from day0.reference_ops.load import load_operators
+from day0.reference_ops.load import contract_of
 from day0.reference_ops.signatures import describe_value, dtype_name, dtype_of, materialise, resolve, tensors_in
 from day0.registry.collect import collect
 from day0.registry.dispatch import ActiveLock, activate, suspended
@@ -112,7 +112,7 @@ def write(folder: Path, case: Case, result: CaseResult, loaded: Loaded, extra: d
 
     `extra` holds what only the run knows: `profile`, `plan`, `files`, `without`, `plants`, and whether to add the golden.
     """
-    contract = load_operators().get(case.signature.op.partition(".")[0])
+    contract = contract_of(case.signature.op)
     inputs = make_inputs(case, contract)
     if isinstance(inputs, Unfillable):
         return inputs.reason
@@ -144,7 +144,7 @@ def write(folder: Path, case: Case, result: CaseResult, loaded: Loaded, extra: d
 
 
 def _write_golden(folder: Path, case: Case, inputs: CaseInputs) -> None:
-    contract = load_operators().get(case.signature.op.partition(".")[0])
+    contract = contract_of(case.signature.op)
     try:
         with suspended():
             golden = references(case.signature, inputs, contract).golden

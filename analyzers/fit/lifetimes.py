@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from day0.analyzers.recording.fingerprint import call_key
 from day0.analyzers.recording.memo import Recipe, recipe_of
-from day0.reference_ops.load import load_operators
+from day0.reference_ops.load import contract_of
 from day0.reference_ops.signatures import tensors_in
 
 __all__ = ["LifetimeRecorder", "Recipes", "Storage", "WeightMark", "watch_experts"]
@@ -166,7 +166,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
         return func(*args, **kwargs)
     except (RuntimeError, NotImplementedError):
-        contract = load_operators().get(func.name().partition(".")[0])
+        contract = contract_of(func.name())
         if contract is None or contract.fake is None:
             raise
         return contract.fake(*args, **kwargs)

@@ -11,25 +11,19 @@ from day0.analyzers.recording.flops import torch_flops
 from day0.analyzers.recording.moved import moved_bytes, size_in_bytes
 from day0.devices.leaves import is_metadata_view
 from day0.records import Collective
-from day0.reference_ops._spec import Operator
-from day0.reference_ops.load import load_operators
+from day0.reference_ops.load import contract_of
 from day0.reference_ops.signatures import tensors_in
 
-__all__ = ["collective", "contract_of", "count_bytes", "count_flops", "is_collective"]
+__all__ = ["collective", "count_bytes", "count_flops", "is_collective"]
 
 _NAMESPACES = ("c10d::", "_c10d_functional::", "_dtensor::")
 _SILENT = frozenset({"wait_tensor", "_wrap_tensor_autograd", "barrier", "monitored_barrier_"})
 """They stand in the namespaces of the collectives and move nothing."""
 
 
-def contract_of(func: Any) -> Operator | None:
-    """Return our contract of an operator, if we have one."""
-    return load_operators().get(func.name().partition(".")[0])
-
-
 def count_flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
     """Count by the operator's contract, else as torch counts; 0 where nobody does."""
-    contract = contract_of(func)
+    contract = contract_of(func.name())
     if contract is not None and contract.flops is not None:
         return int(contract.flops(*args, **kwargs))
     return torch_flops(func, args, kwargs, result)
@@ -43,7 +37,7 @@ def count_bytes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result
         return sum(size_in_bytes(tensor) for tensor in tensors_in((args, kwargs))) if not _is_silent(name) else 0
     if func.is_view or is_metadata_view(name):
         return 0
-    contract = contract_of(func)
+    contract = contract_of(func.name())
     if contract is not None and contract.bytes is not None:
         return int(contract.bytes(*args, **kwargs))
     return moved_bytes(name, args, kwargs, results)

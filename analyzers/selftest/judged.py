@@ -22,7 +22,7 @@ from day0.devices.faults.load import planted
 from day0.devices.sim.device import counters
 from day0.devices.sim.planting import Planting
 from day0.records import CaseResult, Signature
-from day0.reference_ops.load import load_operators
+from day0.reference_ops.load import contract_of
 from day0.reference_ops.signatures import resolve, shapes_text, signature_id
 from day0.registry.dispatch import suspended
 
@@ -91,7 +91,7 @@ def _objections(case: Case, bench: Bench, rules: tuple[str, ...]) -> tuple[str, 
 
     Where the device raises, all of them object; where the CPU does, there is nothing to compare with.
     """
-    contract = load_operators().get(case.signature.op.partition(".")[0])
+    contract = contract_of(case.signature.op)
     inputs, device = make_inputs(case, contract), device_for(case, bench.device)
     if isinstance(inputs, Unfillable) or isinstance(device, Unfillable) or draws(case.signature.op, inputs):
         return None
@@ -123,7 +123,7 @@ def _results(case: Case, inputs: CaseInputs, device: torch.device) -> tuple[torc
 def touched_by(signature: Signature, bench: Bench) -> frozenset[str]:
     """Return the operators that the device is asked for by one call, its own among them."""
     case = Case(signature_id=signature_id(signature), signature=signature, regime="ordinary", seed=0)
-    inputs = make_inputs(case, load_operators().get(signature.op.partition(".")[0]))
+    inputs = make_inputs(case, contract_of(signature.op))
     if isinstance(inputs, Unfillable):
         return frozenset()
     before = counters().calls.copy()

@@ -190,6 +190,8 @@ class _Run:
         while not self._over(began):
             for _ in range(self.plan.cycle):
                 self._step(arrives=True)
+                if self._over(began):
+                    break
             self._drain()
             progress(f"soak: {self.seen.steps} steps, {self.seen.tokens} tokens, {self.seen.finished} sequences")
         self.seen.seconds = time.perf_counter() - began

@@ -13,7 +13,7 @@ from day0.devices.sim.planting import Original
 from day0.devices.sim.state import STATE
 from day0.devices.sim.tensor import raw
 from day0.devices.sim.wrap import wrap
-from day0.reference_ops.load import load_operators
+from day0.reference_ops.load import contract_of
 
 __all__ = ["FAULTS", "NOT_ON_A_DEVICE"]
 
@@ -53,7 +53,7 @@ def _never_replaced(original: Original, args: tuple[Any, ...], kwargs: dict[str,
     native = STATE.kernels.get(original.name)
     if native is not None:
         return native(*args, **kwargs)
-    contract = load_operators().get(original.name.partition(".")[0])
+    contract = contract_of(original.name)
     compute = contract.reference if contract is not None else original.func
     return wrap(compute(*raw(args), **{name: raw(value) for name, value in kwargs.items()}), (*args, *kwargs.values()))
 

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import flop_registry
 from day0.devices.leaves import is_metadata_view
 from day0.devices.profile import DeviceProfile
 from day0.devices.sim.state import STATE
-from day0.reference_ops.load import load_operators
+from day0.reference_ops.load import contract_of
 from day0.reference_ops.signatures import dtype_name, tensors_in
 
 __all__ = ["is_free", "roofline", "run_as_one", "spend"]
@@ -52,7 +52,7 @@ def run_as_one(func: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs
 
     What it is written with here is not what it would be on the device.
     """
-    if func.name().partition(".")[0] not in load_operators():
+    if contract_of(func.name()) is None:
         return run(*args, **kwargs)
     STATE.inside += 1
     try:
@@ -65,7 +65,7 @@ def run_as_one(func: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs
 
 def _flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
     """Count by the operator's contract, else as torch counts; 0 where nobody does."""
-    contract = load_operators().get(func.name().partition(".")[0])
+    contract = contract_of(func.name())
     if contract is not None and contract.flops is not None:
         return int(contract.flops(*args, **kwargs))
     count = flop_registry.get(func._overloadpacket)
@@ -81,7 +81,7 @@ def _bytes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
 
     Only what lies in the device's memory counts: the way to the host has a rate of its own.
     """
-    contract = load_operators().get(func.name().partition(".")[0])
+    contract = contract_of(func.name())
     if contract is not None and contract.bytes is not None:
         return int(contract.bytes(*args, **kwargs))
     given = {name: one for name, one in kwargs.items() if name != "out"}  # it is among the results

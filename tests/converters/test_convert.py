@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from day0.converters import companions
 from day0.converters import convert as module
 from day0.converters.convert import MANIFEST
 from day0.converters.folder import open_folder
@@ -95,7 +96,7 @@ def begun(kit: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A conversion to FP8 with one of two shards finished."""
     source: Path = kit.write(folder / "s", many(kit, 2), shards=2)
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_rest", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(module, "write_companions", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             kit.run(source, folder / "t", "fp8")
     return source
@@ -250,7 +251,7 @@ def test_large_files_are_linked_and_small_ones_copied(
 ) -> None:
     source = kit.write(tmp_path / "s", kit.gpt_oss())
     (source / "large.dat").write_bytes(b"x" * 100)
-    monkeypatch.setattr(module, "LINKED_FROM", 50)
+    monkeypatch.setattr(companions, "LINKED_FROM", 50)
     kit.run(source, tmp_path / "t", "fp8")
     assert (tmp_path / "t" / "large.dat").samefile(source / "large.dat")
     assert not (tmp_path / "t" / "tokenizer.json").samefile(source / "tokenizer.json")

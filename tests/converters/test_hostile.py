@@ -237,7 +237,7 @@ def stopped(kit: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tensors = kit.gpt_oss(1, name="model.layers.0.mlp.experts") | kit.gpt_oss(1, name="model.layers.1.mlp.experts")
     source: Path = kit.write(folder / "s", tensors, shards=2)
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_rest", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(module, "write_companions", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             kit.run(source, folder / "t", "bf16")
     return source

@@ -14,7 +14,7 @@ from day0.analyzers.cases.regimes._regime import Regime
 from day0.analyzers.judging.reference import RUN_ERRORS
 from day0.records import ScalarValue, Signature
 from day0.reference_ops._spec import Operator
-from day0.reference_ops.load import load_operators
+from day0.reference_ops.load import contract_of
 from day0.reference_ops.signatures import resolve, tensor_values, tensors_in
 from day0.registry.dispatch import suspended
 
@@ -68,7 +68,7 @@ def _poison(rows: torch.Tensor, least: int, unchanged: Callable[[], bool]) -> bo
 
 
 def _results(signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor] | None:
-    contract = load_operators().get(signature.op.partition(".")[0])
+    contract = contract_of(signature.op)
     compute = contract.reference if contract is not None else resolve(signature.op)
     copied = copy_to(CaseInputs(args=args, kwargs=kwargs), torch.device("cpu"))
     try:
