@@ -33,9 +33,9 @@ def day0(tmp_path: Path) -> Day0:
     return lambda *arguments: run_day0(*arguments, cwd=tmp_path)
 
 
-def only_traced_calls(folder: Path) -> None:
-    """Let the check of a run folder have few cases: each traced call once, and no whole model."""
+def only_traced_calls(folder: Path, *regimes: str) -> None:
+    """Let the check of a run folder have few cases: each traced call with ordinary values, or these, and no whole model."""
     path = folder / "plan.json"
     plan = json.loads(path.read_text())
-    plan["check"] |= {"regimes": ["ordinary"], "derived": False, "level": "ops"}
+    plan["check"] |= {"regimes": list(regimes or ("ordinary",)), "derived": False, "level": "ops"}
     path.write_text(json.dumps(plan))

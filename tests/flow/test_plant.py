@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.flow.conftest import Day0, run_day0
+from tests.flow.conftest import Day0, only_traced_calls, run_day0
 
 pytestmark = pytest.mark.xdist_group("toy")
 
@@ -26,6 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for command in ("trace toy --phase prefill=12 --phase decode=1@20", "inventory --device null", "register"):
         done = run_day0(*command.split(), "--run", "r", cwd=cwd)
         assert done.returncode == 0, done.stderr
+    only_traced_calls(cwd / "r", "ordinary", "wide")
     return cwd / "r"
 
 
