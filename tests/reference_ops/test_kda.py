@@ -389,11 +389,12 @@ def test_a_convolution_may_be_cut_anywhere(cut: int) -> None:
 
 
 def test_zeros_before_a_sequence_change_nothing_and_other_padding_does() -> None:
+    # Without SiLU: torch's sigmoid rounds an element otherwise in the tail of a vector than within one.
     x, weight = torch.randn(1, 5, 3), torch.randn(3, 4)
-    y, _ = short_conv.reference(x, weight)
+    y, _ = short_conv.reference(x, weight, silu=False)
     padded = torch.nn.functional.pad(x, (0, 0, 2, 0))
-    assert torch.equal(short_conv.reference(padded, weight)[0][:, 2:], y)
-    assert not torch.allclose(short_conv.reference(padded + 1.0, weight)[0][:, 2:], y)
+    assert torch.equal(short_conv.reference(padded, weight, silu=False)[0][:, 2:], y)
+    assert not torch.allclose(short_conv.reference(padded + 1.0, weight, silu=False)[0][:, 2:], y)
 
 
 def test_nan_reaches_the_window_of_its_channel_only() -> None:
