@@ -12,7 +12,11 @@ from day0.models.toy.model import ToyConfig, make_toy
 from day0.models.toy.tasks import Questions
 from day0.models.toy.weights import load_weights
 
+pytestmark = pytest.mark.xdist_group("exam")  # the answers without a mistake are worked out once
+
 CONFIG = ToyConfig()
+QUICK = ("swapped nibbles", "one-sided Hadamard", "stale cache block")
+"""Ten seconds each: the others are for the long suite."""
 PROMPTS = 24
 
 
@@ -39,7 +43,9 @@ def test_the_toy_answers_held_out_questions(kind: str) -> None:
     assert shares()[kind] >= 0.95
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    "fault", [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in FAULTS]
+)
 def test_each_mistake_costs_answers(fault: str) -> None:
     right, wrong = shares(), shares(fault)
     assert max(right[kind] - wrong[kind] for kind in right) >= 0.05
