@@ -6,8 +6,8 @@ PYTEST_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip -qq --disable-pip-version-check install -c constraints.txt
-# One group of tests that share something costly stays on one worker.
-PYTEST := $(BIN)/pytest -n 2 --dist loadgroup
+# A file stays on one worker, so that what its tests share is made once. (Groups need node ids that pytest 9 keeps.)
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:

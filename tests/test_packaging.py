@@ -32,7 +32,6 @@ for info in pkgutil.walk_packages(day0.__path__, "day0."):
 """
 
 # The builds take seconds and are shared by the tests of this file.
-pytestmark = pytest.mark.xdist_group("packaging")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

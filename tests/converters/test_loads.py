@@ -19,7 +19,6 @@ pytest.importorskip("transformers.conversion_mapping")
 pytest.importorskip("transformers.integrations.finegrained_fp8")
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # of transformers and what it imports
-    pytest.mark.xdist_group("transformers"),
 ]
 TOKENS = torch.arange(24).view(2, 12) % 96
 SIZES = {"num_hidden_layers": 2, "hidden_size": 256, "vocab_size": 96, "dtype": "bfloat16"}

@@ -11,8 +11,6 @@ import pytest
 
 from tests.flow.conftest import run_day0
 
-pytestmark = pytest.mark.xdist_group("toy")
-
 CHECK = """
 import json, sys
 lock, seed, rule = sys.argv[1], int(sys.argv[2]), sys.argv[3]

@@ -8,8 +8,6 @@ import pytest
 
 from tests.canary_ready import canary, make_ready, stages_of
 
-pytestmark = pytest.mark.xdist_group("canary_faults")
-
 STAGES = ("load", "one_op", "one_layer", "some_layers", "all_layers", "small_batch", "past_topk", "vision", "generate")
 
 QUICK = {

@@ -10,8 +10,6 @@ import pytest
 
 from tests.flow.conftest import Done, only_traced_calls, run_day0
 
-pytestmark = pytest.mark.xdist_group("check")
-
 MODEL = """
 import torch
 from torch import nn
@@ -171,9 +169,6 @@ class Checked(NamedTuple):
 
     def repro(self, case: dict[str, Any], *options: object) -> Done:
         return run_day0("repro", Path("r") / case["reproducer"], *options, cwd=self.folder)
-
-
-pytestmark = pytest.mark.xdist_group("kernels that misbehave")
 
 
 @pytest.fixture(scope="module", params=["sim", pytest.param("cpu", marks=pytest.mark.slow)])

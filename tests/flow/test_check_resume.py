@@ -17,8 +17,6 @@ import pytest
 from day0.analyzers.checking.leftovers import children_of
 from tests.flow.conftest import only_traced_calls, run_day0
 
-pytestmark = pytest.mark.xdist_group("check")
-
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -20,7 +20,7 @@ from day0.reference_ops.torch_ops import register_operators
 from day0.registry.dispatch import activate
 from tests.flow.conftest import run_day0
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("toy")]
+pytestmark = pytest.mark.slow
 
 NAMED = {
     "router_weights_biased": "layers.1.mlp.gate (Router) in prefill",

@@ -11,8 +11,6 @@ import pytest
 
 from tests.flow.conftest import run_day0
 
-pytestmark = pytest.mark.xdist_group("toy")
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

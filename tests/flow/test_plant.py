@@ -10,8 +10,6 @@ import pytest
 
 from tests.flow.conftest import Day0, only_traced_calls, run_day0
 
-pytestmark = pytest.mark.xdist_group("toy")
-
 PLANTED = {
     "matmul_coarse_inputs": "aten::mm",
     "gate_bound_is_a_clamp": "day0::kda_gate",

@@ -11,13 +11,12 @@ import sys
 import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+import yaml
 
 from tests.flow.conftest import PLAYBOOKS, Done, run_day0
-
-pytestmark = pytest.mark.xdist_group("toy")
 
 STAGES = ("trace", "inventory", "register", "check", "canary")
 RECORDS = ("trace.json", "inventory.json", "ops.lock", "numerics.json", "canary.json")
@@ -121,9 +120,19 @@ IMPLEMENTATIONS = (
 """
 
 
-def test_a_kernel_of_ones_own_takes_the_place_of_the_fallback(twice: Twice, tmp_path: Path) -> None:
+def _short(folder: Path) -> Path:
+    """The playbook with ordinary values and the stages that every kernel meets."""
+    plan = yaml.safe_load((PLAYBOOKS / "toy-on-sim.yaml").read_text())
+    plan["check"] |= {"regimes": ["ordinary"], "level": "ops"}
+    plan["canary"]["stages"] = {name: {} for name in ("load", "one_op", "one_layer", "all_layers")}
+    path = folder / "toy-on-sim.yaml"
+    path.write_text(yaml.safe_dump(plan))
+    return path
+
+
+def test_a_kernel_of_ones_own_takes_the_place_of_the_fallback(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(WRONG.format(factor=1))
-    done = run_day0("run", PLAYBOOKS / "toy-on-sim.yaml", "--with", "mine.py", cwd=tmp_path)
+    done = run_day0("run", _short(tmp_path), "--with", "mine.py", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "fell_back" not in done.stdout
     lock = json.loads((tmp_path / "runs/toy-on-sim/ops.lock").read_text())["body"]
@@ -133,7 +142,7 @@ def test_a_kernel_of_ones_own_takes_the_place_of_the_fallback(twice: Twice, tmp_
 
 def test_a_wrong_kernel_of_ones_own_fails_the_check_and_does_not_reach_the_canary(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(WRONG.format(factor=1.01))
-    done = run_day0("run", PLAYBOOKS / "toy-on-sim.yaml", "--with", "mine.py", cwd=tmp_path)
+    done = run_day0("run", _short(tmp_path), "--with", "mine.py", cwd=tmp_path)
     assert done.returncode == 1
     assert "✗ aten::silu" in done.stdout
     assert "base:mine==1.0: fail" in done.stdout
@@ -161,5 +170,12 @@ def test_kill_9_in_the_middle_loses_nothing_that_was_finished(twice: Twice, tmp_
     assert done.stdout.count("kept: its inputs are unchanged") == 3, "the three stages before the kill"
     assert journal.read_text().splitlines()[1 : 1 + len(finished)] == finished
     for name in RECORDS:
-        mine = json.loads((journal.parent / name).read_text())["body"]
-        assert mine == json.loads((twice.folder / name).read_text())["body"], name
+        assert _repeatable(journal.parent / name) == _repeatable(twice.folder / name), name
+
+
+def _repeatable(record: Path) -> dict[str, Any]:
+    """Return what a record says, without the soak: how many steps it makes depends on the machine."""
+    body: dict[str, Any] = json.loads(record.read_text())["body"]
+    if record.name == "canary.json":
+        body["stages"] = [one for one in body["stages"] if one["name"] != "soak"]
+    return body

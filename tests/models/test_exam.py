@@ -12,8 +12,6 @@ from day0.models.toy.model import ToyConfig, make_toy
 from day0.models.toy.tasks import Questions
 from day0.models.toy.weights import load_weights
 
-pytestmark = pytest.mark.xdist_group("exam")  # the answers without a mistake are worked out once
-
 CONFIG = ToyConfig()
 QUICK = ("swapped nibbles", "one-sided Hadamard", "stale cache block")
 """Ten seconds each: the others are for the long suite."""
