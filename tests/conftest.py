@@ -24,6 +24,15 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("day0")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def sim_before_backward() -> None:
+    """Open the simulated device before any test runs a backward pass: torch's engine counts the devices at its first."""
+    from day0.devices.profile import load_profile  # here, since it imports torch: see pytest_configure
+    from day0.devices.sim.device import open_sim
+
+    open_sim(load_profile("null"))
+
+
 def pytest_sessionfinish() -> None:
     """End the server that forks commands, where a test started it."""
     warm.close()

@@ -1,7 +1,7 @@
 """What torch's engine cannot do for a backend written in Python, said in words.
 
-It has one queue for all simulated devices, and stops at an internal assertion; forward mode over backward ends the
-process.
+It has one queue for all simulated devices, made at the process' first backward if `sim` is there by then, and stops at
+an internal assertion; forward mode over backward ends the process.
 """
 
 from __future__ import annotations
@@ -41,13 +41,25 @@ def _explained(run: Callable[..., Any]) -> Callable[..., Any]:
         except RuntimeError as error:
             if _NO_QUEUE not in str(error):
                 raise
-            raise NotImplementedError(
-                "backward reaches a tensor on sim:1 or above: torch runs backward for device 0 only where a backend is "
-                "written in Python; train on sim:0, and use the other simulated devices for inference and transfers"
-            ) from None
+            raise NotImplementedError(_why_no_queue(run)) from None
 
     run_backward.explains_sim = True  # type: ignore[attr-defined]  # so that it is put there once
     return run_backward
+
+
+def _why_no_queue(run: Callable[..., Any]) -> str:
+    try:  # what the first device always can, if the engine knows it
+        one = torch.ones((), device="sim:0", requires_grad=True)
+        run((one.sum(),), (torch.ones((), device="sim:0"),), False, False, (one,), allow_unreachable=True)
+    except RuntimeError:
+        return (
+            "torch ran a backward pass before the sim device was opened in this process, and its engine counts the "
+            "devices once, at its first; open the sim device first"
+        )
+    return (
+        "backward reaches a tensor on sim:1 or above: torch runs backward for device 0 only where a backend is "
+        "written in Python; train on sim:0, and use the other simulated devices for inference and transfers"
+    )
 
 
 def _refuse_forward_over_backward(args: tuple[Any, ...]) -> None:

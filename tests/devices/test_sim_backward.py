@@ -1,5 +1,7 @@
 """Errors in a backward pass on the simulated device come back as errors; they do not end the process."""
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -58,3 +60,19 @@ def test_memory_that_runs_out_in_backward(open_with: OpenWith) -> None:
     y = x.exp().sum()
     with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate"):
         y.backward()
+
+
+def test_backward_before_the_device_was_opened_is_told_from_another_device() -> None:
+    """The engine counts devices once; a process of its own, since this one has opened the device."""
+    script = """
+import torch
+torch.ones(2, requires_grad=True).sum().backward()
+from day0.devices.profile import load_profile
+from day0.devices.sim.device import open_sim
+open_sim(load_profile("null"))
+x = torch.ones(2, device="sim", requires_grad=True)
+x.sum().backward()
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "NotImplementedError: torch ran a backward pass before the sim device was opened" in ended.stderr
