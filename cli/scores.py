@@ -10,6 +10,7 @@ from typing import Any
 from day0.analyzers.modules.scores import Answers, Comparison, compare_scores
 from day0.cli.talk import Talk
 from day0.errors import Day0Error, ExitCode
+from day0.textfile import numbered_lines, read_text
 
 __all__ = ["CANNOT_TELL", "scores"]
 
@@ -65,21 +66,11 @@ def _read(path: Path) -> tuple[Answers, bool]:
 
 
 def _values(path: Path) -> list[Any]:
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise Day0Error(
-                str(path), "the file is over 64 MiB, which no list of answers is", hint="is it another file?"
-            )
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise Day0Error(str(path), f"byte {error.start} is not UTF-8", hint=_HINT) from None
-    except OSError as error:
-        raise Day0Error(str(path), f"cannot be read: {error.strerror}", hint="check the path") from None
+    text = read_text(path, most=MAX_BYTES, kind="a list of answers", hint=_HINT)
     if text.lstrip().startswith("["):
         found = _parsed(path, text, "the list")
         return found if isinstance(found, list) else [found]
-    lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
-    return [_parsed(path, line, f"line {number}") for number, line in lines]
+    return [_parsed(path, line, f"line {number}") for number, line in numbered_lines(text)]
 
 
 def _parsed(path: Path, text: str, where: str) -> Any:

@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from day0.errors import Day0Error, near_names
+from day0.textfile import read_text
 
 __all__ = ["MAX_YAML_BYTES", "YamlDocument", "read_yaml", "validate_yaml"]
 
@@ -42,7 +43,7 @@ def read_yaml(path: Path) -> YamlDocument:
 
     Raises Day0Error: no such file, too large, not UTF-8, malformed (with the line), a key twice, aliases.
     """
-    text = _read_text(path)
+    text = read_text(path, most=MAX_YAML_BYTES, kind="a YAML file", hint="save the file as plain UTF-8 text")
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -90,28 +91,6 @@ def _construct(text: str, path: Path) -> object:
     except (ValueError, AttributeError, TypeError) as error:  # an impossible date such as 2026-99-99, or `0x`
         raise Day0Error(str(path), f"malformed YAML: {error}", hint="put the value in quotes") from None
     return data
-
-
-def _read_text(path: Path) -> str:
-    try:
-        if path.exists() and not path.is_file() and not path.is_dir():
-            raise Day0Error(str(path), "this is a device or a pipe, not a file", hint="name a file")
-        size = path.stat().st_size
-        if size > MAX_YAML_BYTES:
-            raise Day0Error(
-                str(path), f"the file has {size:,} bytes, more than {MAX_YAML_BYTES:,}", hint="is it YAML at all?"
-            )
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise Day0Error(str(path), "there is no such file", hint="check the path") from None
-    except IsADirectoryError:
-        raise Day0Error(str(path), "this is a folder, not a YAML file", hint="name a file in it") from None
-    except UnicodeDecodeError as error:
-        raise Day0Error(
-            str(path), f"byte {error.start} is not UTF-8", hint="save the file as plain UTF-8 text"
-        ) from None
-    except OSError as error:
-        raise Day0Error(str(path), f"cannot be read: {error.strerror}", hint="check path and permissions") from None
 
 
 def _lines(node: yaml.Node, key: KeyPath, path: Path, seen: set[int]) -> Iterator[tuple[KeyPath, int]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from day0.errors import Day0Error, near_names
 from day0.hashing import hash_bytes, hash_json
+from day0.textfile import numbered_lines, read_text
 
 __all__ = ["Image", "Message", "Prompt", "PromptSet", "bundled_sets", "read_prompts"]
 
@@ -159,22 +159,11 @@ def read_prompts(source: str) -> PromptSet:
     return PromptSet(source=source, sha256=digest, prompts=tuple(prompts))
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise Day0Error(
-                str(path), "the file is over 16 MiB, which no set of prompts is", hint="is it another file?"
-            )
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise Day0Error(str(path), f"byte {error.start} is not UTF-8", hint=_HINT) from None
-    except OSError as error:
-        raise Day0Error(str(path), f"cannot be read: {error.strerror}", hint="check the path") from None
-    # Not splitlines: it also splits at characters that JSON texts may hold.
-    lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+def _lines(path: Path) -> list[tuple[int, str]]:
+    lines = numbered_lines(read_text(path, most=MAX_BYTES, kind="a set of prompts", hint=_HINT))
     if len(lines) > MAX_PROMPTS:
         raise Day0Error(str(path), f"it has {len(lines):,} prompts, and {MAX_PROMPTS:,} is the most", hint="take fewer")
-    yield from lines
+    return lines
 
 
 def _prompt(path: Path, number: int, line: str) -> Prompt:

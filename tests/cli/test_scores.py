@@ -72,6 +72,6 @@ def test_other_questions_and_files_that_are_not_there(tmp_path: Path) -> None:
     code, text = run(a, b)
     assert code == 2 and "it answers other questions than" in text and "2 stand in one file alone" in text
     code, text = run(a, tmp_path / "none.json")
-    assert code == 2 and "cannot be read: No such file or directory" in text
+    assert code == 2 and "there is no such file" in text
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe")
     assert "byte 0 is not UTF-8" in run(a, tmp_path / "binary.json")[1]
