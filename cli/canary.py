@@ -110,6 +110,7 @@ def make_report(session: Session) -> CanaryReport:
             about_cases=_about_cases(session),
             seed=session.plan.check.seed,
             soak_s=session.plan.canary.soak_s,
+            compile=session.plan.canary.compile,
             reference_mib=session.plan.canary.reference_mib,
         )
         context.kept = _kept(session, context)

@@ -189,6 +189,8 @@ class CanaryPlan(_Plan):
     """For gates that say nothing themselves; None: those whose evidence is a must fail, the others warn."""
     soak_s: float = Field(default=2.0, gt=0.0, le=7 * 86400.0, allow_inf_nan=False)
     """Seconds of the soak."""
+    compile: str = Field(default="", max_length=64)
+    """Backend of torch.compile for the stage `compiled`, such as `inductor`; empty leaves that stage out."""
 
 
 class Playbook(_Plan):

@@ -54,6 +54,8 @@ class CanaryContext:
     seed: int = 0
     soak_s: float = 2.0
     """Seconds of the last stage."""
+    compile: str = ""
+    """Backend of torch.compile that the model is compiled with; empty: it is not."""
     reference_mib: int | None = None
     """A reference whose weights take more is run one layer at a time; None: always whole."""
 

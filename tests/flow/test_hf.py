@@ -18,7 +18,7 @@ def test_deepseek_v32_reaches_a_verdict_in_all_five_stages(day0: Day0, tmp_path:
     gaps = {entry["operator"] for entry in json.loads((folder / "ops.lock").read_text())["body"]["entries"]}
     assert {"aten::topk", "aten::histc", "aten::_grouped_mm", "aten::rsqrt", "aten::silu"} <= gaps
     stages = json.loads((folder / "canary.json").read_text())["body"]["stages"]
-    assert {stage["name"] for stage in stages if stage["status"] != "pass"} == {"vision", "forward", "captured"}
+    assert {stage["name"] for stage in stages if stage["status"] != "pass"} == {"vision", "forward", "compiled", "captured"}
     assert {stage["skip"] for stage in stages if stage["status"] != "pass"} == {"unfit"}
 
 
@@ -61,7 +61,7 @@ def test_a_model_with_adapters_reaches_a_verdict_and_its_operators_run(day0: Day
     }  # fmt: skip
     assert locked == ours
     stages = json.loads((folder / "canary.json").read_text())["body"]["stages"]
-    assert {stage["name"] for stage in stages if stage["status"] != "pass"} == {"vision", "forward", "captured"}
+    assert {stage["name"] for stage in stages if stage["status"] != "pass"} == {"vision", "forward", "compiled", "captured"}
     assert {stage["skip"] for stage in stages if stage["status"] != "pass"} == {"unfit"}
     generate = next(stage for stage in stages if stage["name"] == "generate")
     ran = {receipt["operator"]: receipt["calls"] for receipt in generate["receipts"]}
@@ -78,7 +78,7 @@ def test_every_stage_of_glm5_next_has_a_verdict_the_one_with_an_image_too(tmp_pa
     make_ready(tmp_path / "r", "sim", [], (), model="hf:glm5_next", dtype="bfloat16", prompt_tokens=12, new_tokens=3)
     assert canary(tmp_path / "r") == 0
     found = stages_of(tmp_path / "r")
-    assert {name for name, stage in found.items() if stage["skip"] == "unfit"} >= {"forward", "captured"}
+    assert {name for name, stage in found.items() if stage["skip"] == "unfit"} >= {"forward", "compiled", "captured"}
     assert found["vision"]["status"] == found["past_topk"]["status"] == found["generate"]["status"] == "pass"
 
 
