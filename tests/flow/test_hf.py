@@ -49,6 +49,7 @@ def test_a_trace_on_the_cpu_records_the_ranges_of_integers(day0: Day0, tmp_path:
     assert embedding["module"] == "model.embed_tokens"
 
 
+@pytest.mark.slow  # the playbook without adapters, above, runs each time
 def test_a_model_with_adapters_reaches_a_verdict_and_its_operators_run(day0: Day0, tmp_path: Path) -> None:
     done = day0("run", PLAYBOOKS / "deepseek-v32-adapted-on-sim.yaml")
     assert done.returncode == 0, done.stdout + done.stderr
