@@ -18,7 +18,12 @@ def test_deepseek_v32_reaches_a_verdict_in_all_five_stages(day0: Day0, tmp_path:
     gaps = {entry["operator"] for entry in json.loads((folder / "ops.lock").read_text())["body"]["entries"]}
     assert {"aten::topk", "aten::histc", "aten::_grouped_mm", "aten::rsqrt", "aten::silu"} <= gaps
     stages = json.loads((folder / "canary.json").read_text())["body"]["stages"]
-    assert {stage["name"] for stage in stages if stage["status"] != "pass"} == {"vision", "forward", "compiled", "captured"}
+    assert {stage["name"] for stage in stages if stage["status"] != "pass"} == {
+        "vision",
+        "forward",
+        "compiled",
+        "captured",
+    }
     assert {stage["skip"] for stage in stages if stage["status"] != "pass"} == {"unfit"}
 
 
@@ -62,7 +67,12 @@ def test_a_model_with_adapters_reaches_a_verdict_and_its_operators_run(day0: Day
     }  # fmt: skip
     assert locked == ours
     stages = json.loads((folder / "canary.json").read_text())["body"]["stages"]
-    assert {stage["name"] for stage in stages if stage["status"] != "pass"} == {"vision", "forward", "compiled", "captured"}
+    assert {stage["name"] for stage in stages if stage["status"] != "pass"} == {
+        "vision",
+        "forward",
+        "compiled",
+        "captured",
+    }
     assert {stage["skip"] for stage in stages if stage["status"] != "pass"} == {"unfit"}
     generate = next(stage for stage in stages if stage["name"] == "generate")
     ran = {receipt["operator"]: receipt["calls"] for receipt in generate["receipts"]}

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 
-from tests.flow.conftest import PLAYBOOKS, Done, run_day0
+from tests.flow.conftest import PLAYBOOKS, Done, run_day0, short_playbook
 
 STAGES = ("trace", "inventory", "register", "check", "canary")
 RECORDS = ("trace.json", "inventory.json", "ops.lock", "numerics.json", "canary.json")
@@ -120,19 +119,9 @@ IMPLEMENTATIONS = (
 """
 
 
-def _short(folder: Path) -> Path:
-    """The playbook with ordinary values, no whole model in the check, and the stages that every kernel meets."""
-    plan = yaml.safe_load((PLAYBOOKS / "toy-on-sim.yaml").read_text())
-    plan["check"] |= {"regimes": ["ordinary"], "level": "ops"}
-    plan["canary"]["stages"] = {name: {} for name in ("load", "one_op", "one_layer", "all_layers")}
-    path = folder / "toy-on-sim.yaml"
-    path.write_text(yaml.safe_dump(plan, sort_keys=False))
-    return path
-
-
 def test_a_kernel_of_ones_own_takes_the_place_of_the_fallback(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(WRONG.format(factor=1))
-    done = run_day0("run", _short(tmp_path), "--with", "mine.py", cwd=tmp_path)
+    done = run_day0("run", short_playbook(tmp_path), "--with", "mine.py", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "fell_back" not in done.stdout
     lock = json.loads((tmp_path / "runs/toy-on-sim/ops.lock").read_text())["body"]
@@ -142,7 +131,7 @@ def test_a_kernel_of_ones_own_takes_the_place_of_the_fallback(tmp_path: Path) ->
 
 def test_a_wrong_kernel_of_ones_own_fails_the_check_and_does_not_reach_the_canary(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(WRONG.format(factor=1.01))
-    done = run_day0("run", _short(tmp_path), "--with", "mine.py", cwd=tmp_path)
+    done = run_day0("run", short_playbook(tmp_path), "--with", "mine.py", cwd=tmp_path)
     assert done.returncode == 1
     assert "✗ aten::silu" in done.stdout
     assert "base:mine==1.0: fail" in done.stdout
@@ -156,7 +145,7 @@ def test_a_wrong_kernel_of_ones_own_fails_the_check_and_does_not_reach_the_canar
 
 
 def test_kill_9_in_the_middle_loses_nothing_that_was_finished(twice: Twice, tmp_path: Path) -> None:
-    playbook = _short(tmp_path)
+    playbook = short_playbook(tmp_path)
     command = [sys.executable, "-m", "day0", "run", str(playbook)]
     journal = tmp_path / "runs/toy-on-sim/numerics.cases.jsonl"
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
