@@ -10,7 +10,8 @@ from day0.cli import show, show_canary, show_trace
 from day0.cli.canary_ask import EVERYTHING, CanaryAsk
 from day0.cli.check_lock import check_lock
 from day0.cli.held_lock import lock_mode
-from day0.cli.plans import override_check, override_plan, playbook_path, trace_plan
+from day0.cli.plans import override_check, override_plan, trace_plan
+from day0.cli.playbook_include import playbook_path
 from day0.cli.report import write_report
 from day0.cli.rundir import FILES, RunFolder
 from day0.cli.session import Session
