@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from day0.errors import Day0Error
 from day0.playbook import CheckPlan, ModelPlan, PhasePlan, Playbook, RegisterPlan, WorkloadPlan
 
-__all__ = ["override_check", "override_plan", "parse_phase", "parse_set", "trace_plan"]
+__all__ = ["override_check", "override_plan", "parse_phase", "parse_set", "refuse_other_model", "trace_plan"]
 
 
 def trace_plan(
@@ -130,7 +130,7 @@ def override_plan(
     plan: Playbook,
     *,
     device: str | None = None,
-    load: list[Path],
+    load: Sequence[Path],
     namespace: str | None = None,
     fallback: str | None = None,
     replacements: bool | None = None,
@@ -175,3 +175,20 @@ def _at_level(check: CheckPlan, level: str | None, seed: int | None) -> CheckPla
     if level not in allowed:
         raise Day0Error("--level", f"'{level}' is not known", hint=f"use one of: {', '.join(allowed)}")
     return check.model_copy(update={"level": level})
+
+
+def refuse_other_model(where: Path, before: Playbook | None, asked: Playbook, *, force: bool) -> None:
+    """Raise Day0Error if a run folder was made for another model, unless it is to be taken over."""
+    if before is None or force or before.model == asked.model:
+        return
+    changed = [
+        f"{key}: {old!r} here, {new!r} asked for"
+        for key, old in before.model.model_dump().items()
+        if old != (new := asked.model.model_dump()[key])
+    ]
+    raise Day0Error(
+        str(where),
+        f"this run folder belongs to another model, {before.model.source}",
+        facts=tuple(changed),
+        hint="name another folder with --run, or take this one over with --force",
+    )
