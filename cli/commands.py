@@ -21,7 +21,7 @@ from day0.playbook import Playbook
 from day0.records import CanaryReport, Trace
 from day0.yamlfile import read_yaml, validate_yaml
 
-__all__ = ["report", "run", "stage", "status", "trace"]
+__all__ = ["run", "stage", "status", "trace"]
 
 
 def trace(
@@ -275,19 +275,6 @@ def status(*, run: Path, json: bool) -> int:
     if json:
         print(jsonlib.dumps(rows, indent=1))
     return int(ExitCode.OK if all(row["fresh"] for row in rows) else ExitCode.GATE_FAILED)
-
-
-def report(*, run: Path, json: bool) -> int:
-    """`day0 report`: write the report from what is there."""
-    talk, folder = Talk(as_json=json), RunFolder(run)
-    plan = folder.read_plan()
-    folder.need(Trace)
-    with folder.held(), talk.busy("report"):
-        page = write_report(folder, plan.name if plan else run.name)
-    talk.say(f"report: {page}")
-    if json:
-        print((page.parent / "report.json").read_text(encoding="utf-8"), end="")
-    return int(ExitCode.OK)
 
 
 def _refuse_other_model(folder: RunFolder, before: Playbook | None, asked: Playbook, *, force: bool) -> None:
