@@ -17,6 +17,7 @@ from day0.cli.app_check import add_repro, check_app
 from day0.cli.app_convert import convert_app
 from day0.cli.app_devices import device_app
 from day0.cli.app_ops import ops_app
+from day0.cli.app_report import report_app
 from day0.cli.app_run import add_run
 from day0.cli.app_selftest import add_selftest
 from day0.cli.options import (
@@ -65,6 +66,7 @@ app.add_typer(check_app, name="check")
 app.add_typer(convert_app, name="convert")
 app.add_typer(device_app, name="device")
 app.add_typer(ops_app, name="ops")
+app.add_typer(report_app, name="report")
 
 
 @app.callback(invoke_without_command=True)
@@ -218,15 +220,6 @@ def register(
         force=force,
         json=json,
     )
-
-
-@app.command()
-def report(run: Run = DEFAULT_RUN, json: Json = False) -> None:
-    """Write the report of a run folder: HTML, Markdown, JSON and JUnit.
-
-    Example: day0 report --run runs/toy-on-sim
-    """
-    call("report", run=run, json=json)
 
 
 @app.command()

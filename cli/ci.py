@@ -7,21 +7,22 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from pkgutil import resolve_name
 
+from day0.cli.pipelines import SUMMARY_FILE, commands_stopped
 from day0.cli.run_one import RunResult
 from day0.cli.run_table import as_data, table_rows
-from day0.cli.rundir import RunFolder, write_atomically
+from day0.cli.rundir import write_atomically
 from day0.cli.talk import Talk
 from day0.errors import Day0Error
+from day0.reports.annotations import github_failure
 from day0.reports.clean import clean
 from day0.reports.mdtext import prose, table_lines
 
 __all__ = ["CiOutputs"]
 
-SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 MAX_SUMMARY_BYTES = 900_000
 """GitHub drops a step's summary that is over 1 MiB."""
 _FILES = ("plan.json", "timing.json", "ops.lock")
@@ -51,6 +52,10 @@ class CiOutputs:
             what = f"cannot be used as a folder: {error.strerror}"
             raise Day0Error(f"--artifacts {self.artifacts}", what, hint="name another folder") from None
 
+    def around(self, talk: Talk) -> AbstractContextManager[None]:
+        """Keep GitHub from obeying what is printed meanwhile, where annotations are asked for."""
+        return commands_stopped(as_json=talk.as_json) if self.annotations else nullcontext()
+
     def write(self, results: Sequence[RunResult], talk: Talk) -> None:
         """Write everything that was asked for, of each run what there is."""
         if self.artifacts is not None:
@@ -58,7 +63,7 @@ class CiOutputs:
             talk.out.print(f"artifacts: {clean(str(self.artifacts))}", markup=False, soft_wrap=True)
         if self.annotations:
             _annotate(results, to_stderr=talk.as_json)
-        if self.asked and (path := os.environ.get(SUMMARY_VARIABLE)):
+        if self.asked and (path := os.environ.get(SUMMARY_FILE)):
             _append(Path(path), step_summary(results), talk)
 
 
@@ -68,7 +73,8 @@ def step_summary(results: Sequence[RunResult]) -> str:
     cells = [[prose(clean(cell)) for cell in row] for row in rows]
     parts = ["\n".join(["## day0", "", *table_lines(heads, cells, [head == "time" for head in heads])])]
     parts += [f"{prose(clean(one.name))}: {prose(clean(one.note))}" for one in results if one.note]
-    parts += [text for one in results if (text := _report_summary(one))]
+    reports = (Path(one.folder) / "report" / "summary.md" for one in results if _reported(one))
+    parts += [text.strip() for path in reports if (text := _read(path))]
     kept: list[str] = []
     for part in parts:
         if sum(len(one.encode()) for one in kept) + len(part.encode()) > MAX_SUMMARY_BYTES:
@@ -78,30 +84,34 @@ def step_summary(results: Sequence[RunResult]) -> str:
     return "\n\n".join(kept) + "\n"
 
 
-def _report_summary(result: RunResult) -> str:
-    try:
-        return (Path(result.folder) / "report" / "summary.md").read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        return ""  # the run ended before its report
-
-
 def _append(path: Path, text: str, talk: Talk) -> None:
     try:
         with path.open("a", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        talk.note(f"{SUMMARY_VARIABLE}: {path} cannot be written to ({error.strerror}); the run goes on without it")
+        talk.note(f"{SUMMARY_FILE}: {path} cannot be written to ({error.strerror}); the run goes on without it")
 
 
 def _annotate(results: Sequence[RunResult], *, to_stderr: bool) -> None:
     """Print workflow commands; a run without a report gets one that says so."""
     stream = sys.stderr if to_stderr else sys.stdout
     for one in results:
-        text = resolve_name("day0.cli.report:annotations_of")(RunFolder(Path(one.folder)), one.name)
-        if text is None:
-            text = resolve_name("day0.reports.annotations:github_failure")(one.name, one.note or "it has no report")
-        if text.strip():
-            print(text.rstrip("\n"), file=stream)
+        text = _read(Path(one.folder) / "report" / "annotations.txt") if _reported(one) else ""
+        print(
+            text or github_failure(one.name, one.note or "it ended without a report"), end="", file=stream, flush=True
+        )
+
+
+def _reported(result: RunResult) -> bool:
+    """Say whether the report is of this run: without stages it is what an earlier run left there."""
+    return bool(result.stages) and not result.note
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def _collect(target: Path, results: Sequence[RunResult]) -> None:

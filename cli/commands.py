@@ -11,7 +11,6 @@ from typing import Any
 from day0.cli import show, show_canary, show_trace
 from day0.cli.check_lock import check_lock
 from day0.cli.plans import refuse_other_model, trace_plan
-from day0.cli.report import write_report
 from day0.cli.rundir import FILES, RunFolder
 from day0.cli.session import Session
 from day0.cli.stage_flags import StageFlags
@@ -22,7 +21,7 @@ from day0.cli.walk import plan_of
 from day0.errors import Day0Error, ExitCode
 from day0.records import CanaryReport, Trace
 
-__all__ = ["report", "stage", "status", "trace"]
+__all__ = ["stage", "status", "trace"]
 
 
 def trace(
@@ -127,16 +126,3 @@ def status(*, run: Path, json: bool) -> int:
         stages = [{**asdict(row), "seconds": seconds.get(row.stage)} for row in rows]
         print(jsonlib.dumps({"run": str(run), "stages": stages, "seconds": round(sum(seconds.values()), 3)}, indent=1))
     return int(ExitCode.OK if all(row.fresh for row in rows) else ExitCode.GATE_FAILED)
-
-
-def report(*, run: Path, json: bool) -> int:
-    """`day0 report`: write the report from what is there."""
-    talk, folder = Talk(as_json=json), RunFolder(run)
-    plan = folder.read_plan()
-    folder.need(Trace)
-    with folder.held(), talk.busy("report"):
-        page = write_report(folder, plan.name if plan else run.name)
-    talk.say(f"report: {page}")
-    if json:
-        print((page.parent / "report.json").read_text(encoding="utf-8"), end="")
-    return int(ExitCode.OK)

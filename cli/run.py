@@ -50,8 +50,9 @@ def run(
     if not several:
         return _one(jobs[0], asked, talk, outputs, json=json)
     setting = Setting(flags=asked, parallel=parallel, fail_fast=fail_fast, as_json=json)
-    results, interrupted = perform_runs(jobs, setting, talk)
-    show_table(talk, results)
+    with outputs.around(talk):
+        results, interrupted = perform_runs(jobs, setting, talk)
+        show_table(talk, results)
     outputs.write(results, talk)
     if json:
         print(jsonlib.dumps(as_data(results), indent=1))
@@ -63,7 +64,8 @@ def _one(job: Job, flags: RunFlags, talk: Talk, ci: CiOutputs, *, json: bool) ->
     lines: list[StageLine] = []
     with stopwatch() as seconds:
         try:
-            code = perform_run(job, flags, talk, lines.append)
+            with ci.around(talk):
+                code = perform_run(job, flags, talk, lines.append)
         except Day0Error as error:
             # A pipeline keeps what there is.
             ci.write([_result(job, int(error.exit_code), lines, note=f"{error.where}: {error.what}")], talk)
