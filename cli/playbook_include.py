@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from day0 import playbooks
@@ -15,6 +15,7 @@ MAX_DEPTH = 8
 MAX_FILES = 64
 MAX_BYTES = 4 << 20
 SCHEMA = "day0.playbook/1"
+_WORDS = ("include", "remove")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,11 +64,12 @@ def _with_includes(document: YamlDocument, reading: _Reading) -> YamlDocument:
     if not isinstance(document.data, dict):
         facts = _chain_facts(reading.chain)
         raise Day0Error(document.place_of(()), "a playbook is a mapping of fields", facts=facts, hint="`key: value`")
-    own = {key: value for key, value in document.data.items() if key != "include"}
+    own = {key: value for key, value in document.data.items() if key not in _WORDS}
     found = YamlDocument(path=document.path, data={}, lines={}, text=document.text)
     for name, place in _names(document, reading):
         found = _merged(found, _included(name, place, document, reading))
-    lines = {key: line for key, line in document.lines.items() if key[:1] != ("include",)}
+    found = _removed(found, document)
+    lines = {key: line for key, line in document.lines.items() if key[:1] not in {(word,) for word in _WORDS}}
     files = dict.fromkeys(lines, document.path)
     return _merged(found, YamlDocument(path=document.path, data=own, lines=lines, text=document.text, files=files))
 
@@ -158,6 +160,31 @@ def _merged(base: YamlDocument, over: YamlDocument) -> YamlDocument:
         text=over.text,
         files={**{key: base.files[key] for key in kept if key in base.files}, **over.files},
     )
+
+
+def _removed(found: YamlDocument, document: YamlDocument) -> YamlDocument:
+    """Take away the fields of included files that `remove` names."""
+    assert isinstance(document.data, dict)  # noqa: S101 - looked at by the caller
+    asked = document.data.get("remove", [])
+    if not isinstance(asked, list) or not all(isinstance(one, str) for one in asked):
+        what = f"remove takes a list of fields, got {asked!r:.80}"
+        raise Day0Error(document.place_of(("remove",)), what, hint="remove: [workload.phases]")
+    gone = [tuple(one.split(".")) for one in asked]
+    for number, key in enumerate(gone):
+        if key not in found.lines:
+            known = tuple(".".join(map(str, one)) for one in found.lines if one)
+            what = f"no included file has the field '{asked[number]}'"
+            hint = near_names(asked[number], known) or "remove takes fields of included files"
+            raise Day0Error(document.place_of(("remove", number)), what, hint=hint)
+    kept = {key: line for key, line in found.lines.items() if not any(key[: len(one)] == one for one in gone)}
+    return replace(found, data=_without(found.data, (), set(gone)), lines=kept)
+
+
+def _without(data: object, key: KeyPath, gone: set[KeyPath]) -> object:
+    if not isinstance(data, dict):
+        return data
+    kept = {name: value for name, value in data.items() if (*key, name) not in gone}
+    return {name: _without(value, (*key, name), gone) for name, value in kept.items()}
 
 
 def _laid_over(base: object, over: object, key: KeyPath, replaced: list[KeyPath]) -> object:

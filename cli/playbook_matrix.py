@@ -74,7 +74,7 @@ def _head(document: YamlDocument) -> PlaybookHead:
 
 
 def _known(variables: Mapping[str, Any], head: PlaybookHead) -> Mapping[str, Any]:
-    known = (*head.vars, *(axis for axis in head.matrix if axis != "exclude"))
+    known = tuple(dict.fromkeys((*head.vars, *(axis for axis in head.matrix if axis != "exclude"))))
     for name in variables:
         if name not in known:
             hint = near_names(name, known) or f"variables are: {', '.join(known) or 'none'}"

@@ -49,7 +49,7 @@ def run(
         return _dry_run(jobs, asked, talk, json=json)
     if not several:
         return _one(jobs[0], asked, talk, outputs, json=json)
-    setting = Setting(flags=asked, parallel=parallel, fail_fast=fail_fast, as_json=json)
+    setting = Setting(flags=asked, parallel=parallel, fail_fast=fail_fast, as_json=json, width=talk.out.width)
     with outputs.around(talk):
         results, interrupted = perform_runs(jobs, setting, talk)
         show_table(talk, results)

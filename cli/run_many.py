@@ -35,6 +35,8 @@ class Setting:
     parallel: int = 1
     fail_fast: bool = False
     as_json: bool = False
+    width: int = 80
+    """Columns of what runs print that is shown later."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -110,6 +112,7 @@ def _work(job: Job, setting: Setting, news: Connection, log: IO[bytes] | None, p
         # Before torch is loaded, which reads it once: the cores are shared.
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // setting.parallel)))
     if log is not None:
+        os.environ.setdefault("COLUMNS", str(setting.width))
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
         sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115 - for good

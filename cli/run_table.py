@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 from rich.table import Table
 
@@ -47,7 +47,10 @@ def show_table(talk: Talk, results: Sequence[RunResult]) -> None:
     heads, rows = table_rows(results)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for head in heads:
-        table.add_column(head, overflow="fold", justify="right" if head == "time" else "left")
+        side: Literal["right", "left"] = "right" if head == "time" else "left"
+        table.add_column(
+            head, overflow="fold", no_wrap=head != "run", justify=side, min_width=12 if head == "run" else 0
+        )
     for row in rows:
         colour = _COLOURS.get(row[-1], "yellow")
         table.add_row(*map(safe, row[:-1]), f"[{colour}]{row[-1]}[/{colour}]")
@@ -67,10 +70,14 @@ def as_data(results: Sequence[RunResult]) -> dict[str, Any]:
 def _row(result: RunResult) -> tuple[str, ...]:
     lines = {one.stage: one for one in result.stages}
     cells = (_cell(lines.get(one.name)) for one in STAGES)
-    return (result.name, *cells, f"{result.seconds:.1f} s", verdict_of(result))
+    return (result.name, *cells, _seconds(result.seconds), verdict_of(result))
 
 
 def _cell(line: StageLine | None) -> str:
     if line is None:
         return "-"
-    return f"{'pass' if line.verdict == 'pass' else 'FAIL'} {'kept' if line.kept else f'{line.seconds:.1f} s'}"
+    return f"{'✓' if line.verdict == 'pass' else '✗'} {'kept' if line.kept else _seconds(line.seconds)}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.1f} s" if value < 100 else f"{value:.0f} s"

@@ -16,7 +16,6 @@ from day0.cli.failures import clean
 from day0.cli.rundir import RunFolder
 from day0.cli.stages import STAGES, Outcome
 from day0.cli.talk import Talk
-from day0.cli.traced_inputs import show_imported
 from day0.playbook import Playbook
 from day0.records import CanaryReport, Inventory, Lock, NumericsReport, Record, Trace
 
@@ -157,6 +156,8 @@ def _trace(talk: Talk, trace: Trace, *, operators: bool) -> None:
         table.add_row(_safe(name), f"{row[0]:,}", str(row[1]), f"{row[2] / 1e9:,.3f}" if row[2] else "")
     talk.out.print(table)
     if trace.imported is not None:
+        from day0.cli.traced_inputs import show_imported  # imports torch, without which a plan can be shown
+
         show_imported(talk, trace.imported)
 
 

@@ -223,6 +223,8 @@ class PlaybookHead(_Plan):
 
     include: str | tuple[str, ...] = ()
     """Files below the playbook's folder, or names of playbooks that ship with day0; what stands later wins."""
+    remove: tuple[str, ...] = ()
+    """Fields of the included files that are left out, by their dotted names: `workload.phases`."""
     vars: dict[str, JsonValue] = {}
     """Values for `${name}`."""
     matrix: dict[str, tuple[JsonValue, ...]] = {}

@@ -125,6 +125,17 @@ def test_a_shipped_playbook_is_included_by_its_name(tmp_path: Path) -> None:
     assert list(run.plan.canary.stages)[:2] == ["load", "one_op"]
 
 
+def test_fields_of_included_files_are_removed(tmp_path: Path) -> None:
+    text = "include: toy-on-sim\nname: mine\nremove: [workload.phases, canary.stages]\ncanary: {stages: {load: {}}}\n"
+    (run,) = _runs(tmp_path, text)
+    assert (run.plan.workload.batch, run.plan.workload.phases) == (2, {})
+    assert list(run.plan.canary.stages) == ["load"]
+    error = _error(tmp_path, text.replace("workload.phases", "workload.phase"))
+    assert error.where == f"{tmp_path}/play.yaml:3"
+    assert error.hint.startswith("did you mean workload.phases")
+    assert "takes a list of fields" in _error(tmp_path, "remove: workload\n" + BASE).what
+
+
 def test_the_place_of_a_mistake_is_that_in_the_included_file(tmp_path: Path) -> None:
     _write(tmp_path, "workload:\n  batch: 1\n  phaes: {}\n", "part.yaml")
     error = _error(tmp_path, "include: part.yaml\n" + BASE)
