@@ -16,6 +16,7 @@ from day0.cli.app_canary import canary_app
 from day0.cli.app_check import add_repro, check_app
 from day0.cli.app_convert import convert_app
 from day0.cli.app_devices import device_app
+from day0.cli.app_doctor import add_doctor
 from day0.cli.app_ops import ops_app
 from day0.cli.app_report import report_app
 from day0.cli.app_run import add_run
@@ -323,6 +324,7 @@ def fit(
 add_run(app)
 add_repro(app)
 add_selftest(app)
+add_doctor(app)
 
 
 def main() -> None:
