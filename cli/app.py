@@ -247,6 +247,20 @@ def diff(
     call("diff", file="diff", old=old, new=new, phases=phases, only=only or [], gate=gate, everything=all_, json=json)
 
 
+@app.command()
+def schema(
+    name: Annotated[str, typer.Argument(help="trace, playbook, ...; without a name all of them are listed.")] = "",
+    out: Annotated[Path | None, typer.Option("--out", help="Write into this folder.", metavar="DIR")] = None,
+) -> None:
+    """Print the JSON Schema of a record or of playbooks.
+
+    Example: day0 schema playbook > playbook.schema.json
+
+    An editor completes a playbook that begins with: # yaml-language-server: $schema=playbook.schema.json
+    """
+    call("schema", file="schemas", name=name, out=out)
+
+
 @app.command("export-inputs")
 def export_inputs(
     run: Run = DEFAULT_RUN,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from day0.cli.pipelines import commands_stopped, show_in_pipeline
 from day0.cli.rundir import FILES, RunFolder, write_atomically
 from day0.cli.session import environment
 from day0.cli.talk import Talk, safe
+from day0.cli.verifying.manifest import write_manifest
 from day0.codec import Envelope
 from day0.errors import ExitCode
 from day0.records import CanaryReport, Inventory, Lock, NumericsReport, Record, Trace
@@ -33,7 +35,7 @@ def report(*, run: Path, json: bool, ci: bool = False) -> int:
     folder.need(Trace)
     with commands_stopped(as_json=json) if ci else nullcontext():
         with folder.held(), talk.busy("report"):
-            page = write_report(folder, plan.name if plan else run.name)
+            page = write_report(folder, plan.name if plan else run.name, talk.progress)
         talk.say(f"report: {safe(page)}")
     if ci:
         show_in_pipeline(page.parent, as_json=json)
@@ -42,8 +44,8 @@ def report(*, run: Path, json: bool, ci: bool = False) -> int:
     return int(ExitCode.OK)
 
 
-def write_report(folder: RunFolder, name: str) -> Path:
-    """Render every format from what the folder holds and return the path of the HTML page."""
+def write_report(folder: RunFolder, name: str, progress: Callable[[str], None] = lambda _: None) -> Path:
+    """Render every format from what the folder holds, hash every file in it, and return the path of the HTML page."""
     bundle = read_bundle(folder, name)
     target = folder.file("report")
     write_atomically(target / "report.md", render_markdown(bundle))
@@ -51,6 +53,7 @@ def write_report(folder: RunFolder, name: str) -> Path:
     write_atomically(target / "junit.xml", render_junit(bundle))
     write_atomically(target / "report.html", render_html(bundle))
     _write_for_pipelines(folder, bundle)
+    write_manifest(folder, environment(), progress)
     return target / "report.html"
 
 
