@@ -16,19 +16,18 @@ from day0.cli.app_canary import canary_app
 from day0.cli.app_check import add_repro, check_app
 from day0.cli.app_convert import convert_app
 from day0.cli.app_devices import device_app
+from day0.cli.app_doctor import add_doctor
 from day0.cli.app_ops import ops_app
+from day0.cli.app_report import report_app
+from day0.cli.app_run import add_run
 from day0.cli.app_selftest import add_selftest
 from day0.cli.options import (
     DEFAULT_RUN,
-    AllowUnverified,
     Device,
     Fallback,
     Force,
-    Frozen,
     Json,
-    Locked,
     Namespace,
-    Plant,
     Replace,
     Replacements,
     Run,
@@ -68,6 +67,7 @@ app.add_typer(check_app, name="check")
 app.add_typer(convert_app, name="convert")
 app.add_typer(device_app, name="device")
 app.add_typer(ops_app, name="ops")
+app.add_typer(report_app, name="report")
 
 
 @app.callback(invoke_without_command=True)
@@ -223,64 +223,6 @@ def register(
     )
 
 
-@app.command("run")
-def run_(
-    playbook: Annotated[Path, typer.Argument(help="A playbook in YAML, or the name of one that ships with day0.")],
-    run: Annotated[Path | None, typer.Option("--run", help="Run folder; else runs/<name>.", metavar="DIR")] = None,
-    device: Device = None,
-    with_: With = None,
-    without: Without = None,
-    replacements: Replacements = None,
-    replace: Replace = None,
-    allow_unverified: AllowUnverified = False,
-    locked: Locked = False,
-    frozen: Frozen = False,
-    plant: Plant = None,
-    force: Force = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run and why, and end.")] = False,
-    json: Json = False,
-) -> None:
-    """Walk all five stages of a playbook and write the report; what is fresh is not run again.
-
-    Example: day0 run playbooks/toy-on-sim.yaml
-    """
-    call(
-        "run",
-        playbook=playbook,
-        run=run,
-        device=device,
-        load=with_ or [],
-        without=without or [],
-        replacements=replacements,
-        replace=replace or [],
-        allow_unverified=allow_unverified,
-        locked=locked,
-        frozen=frozen,
-        plant=plant or [],
-        force=force,
-        dry_run=dry_run,
-        json=json,
-    )
-
-
-@app.command()
-def status(run: Run = DEFAULT_RUN, json: Json = False) -> None:
-    """Say of each stage whether it is fresh, stale or missing, and why.
-
-    Example: day0 status --run runs/toy-on-sim
-    """
-    call("status", run=run, json=json)
-
-
-@app.command()
-def report(run: Run = DEFAULT_RUN, json: Json = False) -> None:
-    """Write the report of a run folder: HTML, Markdown, JSON and JUnit.
-
-    Example: day0 report --run runs/toy-on-sim
-    """
-    call("report", run=run, json=json)
-
-
 @app.command()
 def diff(
     old: Annotated[Path, typer.Argument(help="Run folder or record, as it was.")],
@@ -303,6 +245,20 @@ def diff(
     Example: day0 diff runs/v32 --phases prefill decode
     """
     call("diff", file="diff", old=old, new=new, phases=phases, only=only or [], gate=gate, everything=all_, json=json)
+
+
+@app.command()
+def schema(
+    name: Annotated[str, typer.Argument(help="trace, playbook, ...; without a name all of them are listed.")] = "",
+    out: Annotated[Path | None, typer.Option("--out", help="Write into this folder.", metavar="DIR")] = None,
+) -> None:
+    """Print the JSON Schema of a record or of playbooks.
+
+    Example: day0 schema playbook > playbook.schema.json
+
+    An editor completes a playbook that begins with: # yaml-language-server: $schema=playbook.schema.json
+    """
+    call("schema", file="schemas", name=name, out=out)
 
 
 @app.command("export-inputs")
@@ -379,8 +335,10 @@ def fit(
     )
 
 
+add_run(app)
 add_repro(app)
 add_selftest(app)
+add_doctor(app)
 
 
 def main() -> None:
