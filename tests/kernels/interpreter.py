@@ -85,7 +85,7 @@ def implementation(name: str) -> Implementation:
 
 LARGE = 300_000
 """Elements of all tensors of a call from which it is left out: interpreted, it takes minutes."""
-WIDE = {"kda_recurrent": {"values": 128}, "kda_chunked": {"values": 128}, "fused_experts": {"features": 64, "depth": 128}}
+WIDE = {"kda_recurrent": {"values": 128}, "kda_chunked": {"values": 128}, "fused_experts_few": {"features": 64, "columns": 64}}
 """Fewer and larger programs, of which the interpreter runs one after the other."""
 
 
