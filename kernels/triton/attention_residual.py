@@ -1,0 +1,113 @@
+"""day0::attention_residual in Triton: snapshots are read once, one after the other, with a running softmax.
+
+Shape suffixes: B batch, S tokens, D hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+from day0.implementation import Accepted, Call, Constraints, Implementation, Limit, Rejected, TensorLimit
+from day0.kernels.triton._math import functions
+from day0.kernels.triton._tiles import sizes
+from day0.kernels.triton._triton import FLOATS, has_triton, next_power_of_2, triton_and_language
+from day0.reference_ops.attention_residual import validate
+
+__all__ = ["CHOICES", "IMPLEMENTATIONS", "TILES"]
+
+tl: Any = None
+"""`triton.language`, which Triton looks up in this module by this name; set at the first call, as the next is."""
+exp: Any = None
+
+TILES = {"warps": 8}
+CHOICES = {"warps": (4, 8, 16)}
+LARGEST_BANK = 32
+"""Snapshots: each is an argument of the kernel, and its code is repeated for each."""
+LARGEST_HIDDEN = 32768
+
+
+@cache
+def _kernel() -> Any:
+    global tl, exp
+    triton, tl = triton_and_language()
+    exp = functions().exp
+
+    @triton.jit
+    def mix(bank, norm, score, out, hidden, eps, BLOCK: tl.constexpr):
+        # In 64 bits: rows times the width pass 2^31.
+        row = tl.program_id(0).to(tl.int64) * hidden
+        d = tl.arange(0, BLOCK)
+        inside = d < hidden
+        factor = tl.load(norm + d, mask=inside, other=0.0).to(tl.float32)
+        factor *= tl.load(score + d, mask=inside, other=0.0).to(tl.float32)
+        largest = float("-inf")
+        weights = 0.0
+        total = tl.zeros([BLOCK], tl.float32)
+        for one in tl.static_range(len(bank)):
+            value = tl.load(bank[one] + row + d, mask=inside, other=0.0).to(tl.float32)
+            length = tl.sqrt_rn(tl.sum(value * value, 0) / hidden + eps)
+            read = tl.sum(value * factor, 0) / length
+            new = tl.maximum(largest, read)
+            kept, weight = exp(largest - new), exp(read - new)
+            weights = weights * kept + weight
+            total = total * kept + weight * value
+            largest = new
+        tl.store(out + row + d, (total / weights).to(out.dtype.element_ty), mask=inside)
+
+    return mix
+
+
+def mix(
+    bank: Sequence[torch.Tensor], prefix_BSD: torch.Tensor, norm_D: torch.Tensor, score_D: torch.Tensor, eps: float
+) -> torch.Tensor:
+    """Return [B, S, D] in the dtype of prefix."""
+    validate(bank, prefix_BSD, norm_D, score_D, eps)
+    if not bank or not prefix_BSD.numel():
+        return prefix_BSD.clone(memory_format=torch.contiguous_format)
+    prefix_BSD = prefix_BSD.contiguous()
+    out_BSD = torch.empty_like(prefix_BSD)
+    batch, tokens, hidden = prefix_BSD.shape
+    values = (*(one_BSD.contiguous() for one_BSD in bank), prefix_BSD)
+    _kernel()[(batch * tokens,)](
+        values,
+        norm_D.contiguous(),
+        score_D.contiguous(),
+        out_BSD,
+        hidden,
+        eps,
+        BLOCK=next_power_of_2(hidden),
+        num_warps=max(sizes("attention_residual", TILES, prefix_BSD.device)["warps"], next_power_of_2(hidden) // 2048),
+    )
+    return out_BSD
+
+
+def fits(call: Call) -> Accepted | Rejected:
+    """Triton is installed, and there are no more snapshots than the kernel has arguments for."""
+    bank = call.arguments["bank"]
+    number = len(bank) if isinstance(bank, tuple) else 0
+    if number > LARGEST_BANK:
+        return Rejected(f"{number} snapshots are more than {LARGEST_BANK}")
+    return has_triton(call)
+
+
+IMPLEMENTATIONS = (
+    Implementation(
+        operator="day0::attention_residual",
+        contract=1,
+        id="triton",
+        version="1.0",
+        kind="kernel",
+        run=mix,
+        why="each snapshot is read once; stacked in eager torch they are read and written several times",
+        devices=("cuda",),
+        constraints=Constraints(
+            dtypes=FLOATS, arguments={"prefix": TensorLimit(sizes={-1: Limit(at_most=LARGEST_HIDDEN)})}
+        ),
+        predicate=fits,
+        rank=50,
+    ),
+)

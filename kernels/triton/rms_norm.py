@@ -1,0 +1,93 @@
+"""day0::rms_norm in Triton: each row is read once and stays in registers.
+
+Shape suffixes: X any leading dimensions, D features.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+
+from day0.implementation import Constraints, Implementation, Limit, TensorLimit
+from day0.kernels.triton._math import functions
+from day0.kernels.triton._tiles import sizes
+from day0.kernels.triton._triton import FLOATS, LARGEST_ROW, has_triton, rows_of_tile, triton_and_language
+from day0.reference_ops.rms_norm import validate
+
+__all__ = ["CHOICES", "IMPLEMENTATIONS", "TILES"]
+
+tl: Any = None
+"""`triton.language`, which Triton looks up in this module by this name; set at the first call, as the next is."""
+unit_rows: Any = None
+
+TILES = {"elements": 4096, "warps": 8}
+"""Values that one program normalises, where a row is not longer."""
+CHOICES = {"elements": (1024, 2048, 4096, 8192), "warps": (4, 8, 16)}
+
+
+@cache
+def _kernel() -> Any:
+    global tl, unit_rows
+    triton, tl = triton_and_language()
+    unit_rows = functions().unit_rows
+
+    @triton.jit
+    def normalise(
+        x, weight, out, rows, columns, eps, ROUND: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
+    ):
+        row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+        column = tl.arange(0, BLOCK)
+        inside = (row < rows)[:, None] & (column < columns)[None, :]
+        at = row[:, None] * columns + column[None, :]
+        normed = unit_rows(tl.load(x + at, mask=inside, other=0.0).to(tl.float32), columns, eps)
+        if ROUND:
+            normed = normed.to(out.dtype.element_ty).to(tl.float32)
+        factor = tl.load(weight + column, mask=column < columns, other=0.0).to(tl.float32)
+        tl.store(out + at, (normed * factor[None, :]).to(out.dtype.element_ty), mask=inside)
+
+    return normalise
+
+
+def normalise(x_XD: torch.Tensor, weight_D: torch.Tensor, eps: float, round_first: bool = True) -> torch.Tensor:
+    """Return [..., D] in the dtype of x."""
+    validate(x_XD, weight_D, eps, round_first)
+    x_XD, weight_D = x_XD.contiguous(), weight_D.contiguous()
+    out_XD = torch.empty_like(x_XD)
+    columns = x_XD.shape[-1]
+    count = x_XD.numel() // columns
+    if count:
+        tile = rows_of_tile(columns, **sizes("rms_norm", TILES, x_XD.device))
+        _kernel()[(-(-count // tile.rows),)](
+            x_XD,
+            weight_D,
+            out_XD,
+            count,
+            columns,
+            eps,
+            ROUND=round_first,
+            ROWS=tile.rows,
+            BLOCK=tile.columns,
+            num_warps=tile.warps,
+        )
+    return out_XD
+
+
+IMPLEMENTATIONS = (
+    Implementation(
+        operator="day0::rms_norm",
+        contract=1,
+        id="triton",
+        version="1.0",
+        kind="kernel",
+        run=normalise,
+        why="a row is read once and written once; eager torch reads and writes it six times",
+        devices=("cuda",),
+        constraints=Constraints(
+            first_dtype=FLOATS, arguments={"x": TensorLimit(sizes={-1: Limit(at_most=LARGEST_ROW)})}
+        ),
+        predicate=has_triton,
+        rank=50,
+    ),
+)

@@ -1,0 +1,155 @@
+"""day0::rms_norm_quantise in Triton: a row is normalised and quantised before it leaves the registers.
+
+Shape suffixes: N tokens, D features, G groups.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+
+from day0.implementation import Accepted, Call, Constraints, Implementation, Limit, Rejected, TensorLimit
+from day0.kernels.triton._math import functions
+from day0.kernels.triton._tiles import sizes
+from day0.kernels.triton._triton import (
+    FLOATS,
+    LARGEST_ROW,
+    has_triton,
+    next_power_of_2,
+    rows_of_tile,
+    triton_and_language,
+)
+from day0.reference_ops.rms_norm_quantise import SMALLEST_AMAX, validate
+
+__all__ = ["CHOICES", "IMPLEMENTATIONS", "TILES"]
+
+tl: Any = None
+"""`triton.language`, which Triton looks up in this module by this name; set at the first call, as the next are."""
+power_above: Any = None
+
+TILES = {"elements": 4096, "warps": 8}
+"""Values that one program normalises, where a row is not longer."""
+CHOICES = {"elements": (1024, 2048, 4096, 8192), "warps": (4, 8, 16)}
+
+
+@cache
+def _kernel() -> Any:
+    global tl, power_above
+    triton, tl = triton_and_language()
+    power_above = functions().power_above
+
+    @triton.jit
+    def quantise(
+        x,
+        weight,
+        codes,
+        scales,
+        rows,
+        columns,
+        groups,
+        group,
+        eps,
+        smallest,
+        TWO: tl.constexpr,
+        ROWS: tl.constexpr,
+        GROUPS: tl.constexpr,
+        GROUP: tl.constexpr,
+    ):
+        row = (tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS))[:, None, None]
+        g, j = tl.arange(0, GROUPS)[None, :, None], tl.arange(0, GROUP)[None, None, :]
+        column = g * group + j
+        real = (j < group) & (column < columns)
+        inside = (row < rows) & real
+        value = tl.load(x + row * columns + column, mask=inside, other=0.0)
+        wide = value.to(tl.float32)
+        mean = tl.sum(tl.sum(wide * wide, 2), 1) / columns
+        factor = tl.div_rn(1.0, tl.sqrt_rn(mean + eps))
+        normed = (wide * factor[:, None, None]).to(value.dtype).to(tl.float32)
+        normed = normed * tl.load(weight + column, mask=real, other=0.0).to(tl.float32)
+        normed = normed.to(value.dtype).to(tl.float32)
+        size = tl.abs(normed)
+        # A maximum may leave NaN out: what is not finite is counted by itself.
+        wrong = tl.max(tl.where(size < float("inf"), 0, 1), 2) > 0
+        largest = tl.maximum(tl.max(tl.where(size < float("inf"), size, 0.0), 2), smallest)
+        if TWO:
+            scale = ((power_above(largest) + 127) << 23).to(tl.float32, bitcast=True)
+        else:
+            scale = tl.div_rn(largest, 448.0)
+        scale = tl.where(wrong, float("nan"), scale)
+        code = tl.div_rn(normed, tl.broadcast_to(scale[:, :, None], (ROWS, GROUPS, GROUP)))
+        code = tl.where(code > 448.0, 448.0, code)
+        code = tl.where(code < -448.0, -448.0, code)
+        code = code.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
+        # Hardware may give NaN the sign of what it came from; torch's is positive.
+        code = tl.where(wrong[:, :, None], 0x7F, code)
+        tl.store(codes + row * columns + column, code.to(tl.uint8), mask=inside)
+        rows_, groups_ = tl.arange(0, ROWS)[:, None], tl.arange(0, GROUPS)[None, :]
+        to = tl.program_id(0).to(tl.int64) * ROWS + rows_
+        tl.store(scales + to * groups + groups_, scale, mask=(to < rows) & (groups_ < groups))
+
+    return quantise
+
+
+def quantise(
+    x_ND: torch.Tensor, weight_D: torch.Tensor, eps: float, group: int, power_of_two: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return codes [N, D] float8_e4m3fn and scales [N, G] float32."""
+    validate(x_ND, weight_D, eps, group, power_of_two)
+    x_ND, weight_D = x_ND.contiguous(), weight_D.contiguous()
+    tokens, columns = x_ND.shape
+    size = min(group, columns) if group else columns
+    groups = -(-columns // size)
+    codes_ND = torch.empty(tokens, columns, dtype=torch.uint8, device=x_ND.device)
+    scales_NG = torch.empty(tokens, groups, dtype=torch.float32, device=x_ND.device)
+    if tokens:
+        wide, many = next_power_of_2(size), next_power_of_2(groups)
+        tile = rows_of_tile(wide * many, **sizes("rms_norm_quantise", TILES, x_ND.device))
+        _kernel()[(-(-tokens // tile.rows),)](
+            x_ND,
+            weight_D,
+            codes_ND,
+            scales_NG,
+            tokens,
+            columns,
+            groups,
+            size,
+            eps,
+            SMALLEST_AMAX,
+            TWO=power_of_two,
+            ROWS=tile.rows,
+            GROUPS=many,
+            GROUP=wide,
+            num_warps=tile.warps,
+        )
+    return codes_ND.view(torch.float8_e4m3fn), scales_NG
+
+
+def fits(call: Call) -> Accepted | Rejected:
+    """Triton is installed, and the groups fill up to powers of two that one program holds."""
+    x, group = call.tensors[0], call.arguments["group"]
+    size = min(group, x.shape[-1]) if isinstance(group, int) and group else x.shape[-1]
+    held = next_power_of_2(size) * next_power_of_2(-(-x.shape[-1] // max(1, size)))
+    if held > 2 * LARGEST_ROW:
+        return Rejected(f"groups of {size} in rows of {x.shape[-1]} fill {held} values, more than {2 * LARGEST_ROW}")
+    return has_triton(call)
+
+
+IMPLEMENTATIONS = (
+    Implementation(
+        operator="day0::rms_norm_quantise",
+        contract=1,
+        id="triton",
+        version="1.0",
+        kind="kernel",
+        run=quantise,
+        why="a row is read once, and only codes and scales are written",
+        devices=("cuda",),
+        constraints=Constraints(
+            first_dtype=FLOATS, arguments={"x": TensorLimit(sizes={-1: Limit(at_most=LARGEST_ROW)})}
+        ),
+        predicate=fits,
+        rank=50,
+    ),
+)

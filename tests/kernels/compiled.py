@@ -1,0 +1,83 @@
+"""Compile kernels for a Hopper GPU without one, on the contracts' samples: run as a script.
+
+Triton compiles for any target; what it needs of a driver is a target and two numbers. Nothing is launched, so results
+mean nothing; what is proven is that each kernel compiles to machine code and fits the shared memory.
+`python compiled.py NAME...` prints a line of JSON for each kernel and signature.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from triton import knobs
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+from day0.analyzers.kernel_check import Call, calls_of
+from day0.devices.profile import load_profile
+from day0.kernels.load import load_implementations
+from day0.reference_ops.signatures import describe
+from day0.reference_ops.torch_ops import register_operators
+from day0.registry.resolve import judge
+from tests.kernels.hard_calls import hard_calls
+
+SHARED = 232448
+"""Bytes of shared memory that a program of an H200 can have."""
+
+
+class Target:
+    """What the compiler asks of a driver."""
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+def compile_call(run: Any, call: Call, seen: set[str]) -> list[dict[str, Any]]:
+    """Compile what one call would launch; return name, registers of shared memory and what went wrong."""
+    found: list[dict[str, Any]] = []
+
+    def launch(kernel: Any, *args: Any, grid: Any, **named: Any) -> None:
+        compiled = kernel.run(*args, grid=grid, warmup=True, **named)
+        if compiled.hash not in seen:
+            seen.add(compiled.hash)
+            found.append({"kernel": kernel.__name__, "shared": compiled.metadata.shared, "warps": named["num_warps"]})
+
+    JITFunction.__getitem__ = lambda self, grid: partial(launch, self, grid=grid)  # type: ignore[method-assign]
+    args, kwargs = call
+    run(*args, **kwargs)
+    return found
+
+
+def main() -> None:
+    """Compile the kernels that are named."""
+    driver.set_active(Target())
+    knobs.cache.dir = tempfile.mkdtemp()
+    register_operators()
+    for name in sys.argv[1:]:
+        found = [one for one in load_implementations() if one.origin.startswith("kernels/triton/")]
+        one = next(one for one in found if one.operator == f"day0::{name}")
+        seen: set[str] = set()
+        for call in (*calls_of(one.operator), *hard_calls(one.operator)):
+            signature = describe(one.operator, *call)
+            if judge(replace(one, devices=("cpu",)), signature, load_profile("cpu")).accepted:
+                for line in compile_call(one.run, call, seen):
+                    line["status"] = "pass" if line["shared"] <= SHARED else "fail"
+                    print(json.dumps({"operator": name, **line}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Triton's interpreter as a device for tests: run as a script, with TRITON_INTERPRET=1, on tensors of the CPU.
+
+Where the interpreter does something else than a GPU, it is put right here, and never in a kernel: it cuts float32 off
+where hardware rounds to the nearest, and NumPy 2.4 no longer makes whole numbers of arrays with one element.
+`python interpreter.py NAME...` prints one line of JSON for each call that was judged.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import torch
+from triton import language as tl
+from triton.runtime import interpreter
+
+from day0.analyzers.kernel_check import Call, calls_of, check_kernel
+from day0.implementation import Implementation
+from day0.kernels.load import load_implementations
+from day0.kernels.triton._tiles import trying
+from day0.reference_ops.signatures import tensors_in
+from day0.reference_ops.torch_ops import register_operators
+from tests.kernels.hard_calls import hard_calls
+
+DTYPES = {
+    tl.float16: torch.float16,
+    tl.bfloat16: torch.bfloat16,
+    tl.float32: torch.float32,
+    tl.float8e4nv: torch.float8_e4m3fn,
+    tl.float8e5: torch.float8_e5m2,
+}
+WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+
+
+def convert(values: Any, old: Any, new: Any, rounding: Any) -> Any:
+    """Convert floats as hardware does: to the nearest, ties to even."""
+    source = torch.from_numpy(np.ascontiguousarray(values).view(np.uint8).copy()).view(DTYPES[old.scalar])
+    size = DTYPES[new.scalar].itemsize
+    found = source.to(torch.float32).to(DTYPES[new.scalar]).view(torch.uint8).numpy()
+    return found.view(WORDS[size]).reshape(values.shape)
+
+
+def cast(builder: Any, source: Any, to: Any) -> Any:
+    """Convert between any two dtypes."""
+    if source.dtype.scalar in DTYPES and to.scalar in DTYPES:
+        data = convert(source.data, source.dtype.scalar, to.scalar, None).view(interpreter._get_np_dtype(to))
+        return interpreter.TensorHandle(data, to.scalar)
+    return interpreter.TensorHandle(source.data.astype(interpreter._get_np_dtype(to)), to.scalar)
+
+
+def dot(builder: Any, a: Any, b: Any, d: Any, precision: Any, imprecise: Any) -> Any:
+    """Multiply matrices in the dtype of the accumulator."""
+    wide = [convert(one.data, one.dtype, tl.float32, None).view(np.float32) for one in (a, b)]
+    return interpreter.TensorHandle(np.matmul(*wide) + d.data, d.dtype.scalar)
+
+
+def all_ones(builder: Any, dtype: Any) -> Any:
+    """Return -1, also as a number without a sign."""
+    return interpreter.TensorHandle(np.full(1, -1).astype(interpreter._get_np_dtype(dtype)), dtype.scalar)
+
+
+def put_right() -> None:
+    """Let the interpreter do what a GPU does."""
+    interpreter._convert_float = convert
+    interpreter.InterpreterBuilder.cast_impl = cast
+    interpreter.InterpreterBuilder.create_dot = dot
+    interpreter.InterpreterBuilder.get_all_ones_value = all_ones
+    patched = interpreter._patch_lang_tensor
+
+    def patch(tensor: Any, scope: Any) -> None:
+        patched(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    interpreter._patch_lang_tensor = patch
+
+
+def implementation(name: str) -> Implementation:
+    """Return a Triton kernel by the name of its operator, as one for the CPU: the interpreter is there."""
+    found = (one for one in load_implementations() if one.origin.startswith("kernels/triton/"))
+    return replace(next(one for one in found if one.operator == f"day0::{name}"), devices=("cpu",))
+
+
+LARGE = 300_000
+"""Elements of all tensors of a call from which it is left out: interpreted, it takes minutes."""
+WIDE = {"kda_recurrent": {"values": 128}, "kda_chunked": {"values": 128}, "fused_experts_few": {"features": 64, "columns": 64}}
+"""Fewer and larger programs, of which the interpreter runs one after the other."""
+
+
+def small_calls(operator: str) -> list[Call]:
+    """Return the contract's samples but the largest, and the hard calls."""
+    calls = [*calls_of(operator), *hard_calls(operator)]
+    return [one for one in calls if sum(tensor.numel() for tensor in tensors_in(one)) < LARGE]
+
+
+def main() -> None:
+    """Judge the kernels that are named."""
+    put_right()
+    register_operators()
+    with trying(WIDE):
+        for name in sys.argv[1:]:
+            one = implementation(name)
+            for found in check_kernel(one, "cpu", calls=small_calls(one.operator)):
+                print(json.dumps({"operator": name, **asdict(found)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
