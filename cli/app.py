@@ -282,8 +282,12 @@ def export_inputs(
 @app.command()
 def fit(
     model: Annotated[
-        str, typer.Argument(help="toy, hf:<model_type>, hf:<folder>, py:<module>:<factory>, or a described model.")
-    ],
+        str | None,
+        typer.Argument(help="toy, hf:<model_type>, hf:<folder>, py:<module>:<factory>, or a described model."),
+    ] = None,
+    run: Annotated[
+        Path | None, typer.Option("--run", help="Run folder, for its model; the record goes there.", metavar="DIR")
+    ] = None,
     device: Device = None,
     memory_gib: Annotated[float | None, typer.Option(help="Memory of one card; 80 without a device.")] = None,
     format: Annotated[
@@ -315,6 +319,7 @@ def fit(
         "fit",
         file="fit",
         model=model,
+        run=run,
         device=device,
         memory_gib=memory_gib,
         format=format,

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from day0.cli import show_fit
 from day0.cli.plans import parse_set
+from day0.cli.rundir import RunFolder, write_atomically
 from day0.cli.talk import Talk
 from day0.errors import Day0Error, ExitCode, near_names
 
 if TYPE_CHECKING:
     from day0.playbook import ModelPlan
 
-__all__ = ["fit"]
+__all__ = ["FILE", "fit"]
+
+FILE = "fit.json"
+"""The record, in the run folder."""
 
 GIB = 1 << 30
 MIN_MEMORY_GIB = 2**-20
@@ -33,9 +38,23 @@ class _Card:
     dtypes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """The model, and what is known of it before it is built."""
+
+    plan: ModelPlan
+    name: str
+    device: str | None
+    """Profile of the device; None for cards of a size."""
+    format: str = ""
+    """In which it is published; empty where its config says."""
+    folder: RunFolder | None = None
+    """Where the record goes; None for a model that was named here."""
+
+
 def fit(
     *,
-    model: str,
+    model: str | None,
     device: str | None,
     memory_gib: float | None,
     format: str,
@@ -53,8 +72,12 @@ def fit(
     sets: list[str],
     trust_remote_code: bool,
     json: bool,
+    run: Path | None = None,
 ) -> int:
-    """`day0 fit`: exit code 1 where the asked layout, or none that was searched, holds the model."""
+    """`day0 fit`: exit code 1 where the asked layout, or none that was searched, holds the model.
+
+    With a run folder it is that folder's model, on its device unless another is named, and the record goes there.
+    """
     from day0.analyzers.fit.fit import FitRequest, fit_model
     from day0.cli.session import environment
     from day0.codec import encode
@@ -62,14 +85,14 @@ def fit(
     from day0.reference_ops.torch_ops import register_operators
 
     talk = Talk(as_json=json)
-    card = _card(device, memory_gib)
+    asked = _asked(model, run, sets, trust_remote_code)
+    card = _card(device or (asked.device if memory_gib is None else None), memory_gib)
     for flag, value, known in (
         ("--kv-format", kv_format, CACHE_FORMATS),
         ("--index-format", index_format, CACHE_FORMATS),
         ("--workspace", workspace or "none", WORKSPACES),
     ):
         _refuse_unknown(flag, value, known)
-    plan, published = _plan(model, sets, trust_remote_code)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     with talk.busy("fit"):
         register_operators()
@@ -77,7 +100,7 @@ def fit(
             memory=card.memory,
             device=card.name,
             reserve=reserve,
-            format=format or published,
+            format=format or asked.format,
             kv_format=kv_format,
             index_format=index_format,
             workspace=_workspace(workspace, card),
@@ -89,11 +112,14 @@ def fit(
             node=node,
             train=train,
         )
-        report = fit_model(open_model(plan), request, talk.progress)
-        report = report.model_copy(update={"model": model})
+        report = fit_model(open_model(asked.plan), request, talk.progress)
+        report = report.model_copy(update={"model": asked.name})
+    text = encode(report, inputs={}, environment=environment())
+    if asked.folder is not None:
+        write_atomically(asked.folder.file(FILE), text)
     show_fit.report(talk, report)
     if json:
-        print(encode(report, inputs={}, environment=environment()), end="")
+        print(text, end="")
     return int(ExitCode.OK if report.fits else ExitCode.GATE_FAILED)
 
 
@@ -127,8 +153,15 @@ def _workspace(asked: str | None, card: _Card) -> str:
     return "fp8" if not card.dtypes or "float8_e4m3fn" in card.dtypes else "bf16"
 
 
-def _plan(model: str, sets: list[str], trust_remote_code: bool) -> tuple[ModelPlan, str]:
-    """Return what to build, and the format in which a described model is published."""
+def _asked(model: str | None, run: Path | None, sets: list[str], trust_remote_code: bool) -> _Asked:
+    """Return what to build: the model that is named, or that of a run folder.
+
+    Raises Day0Error where both are named or neither is, and where the folder has no plan yet.
+    """
+    if run is not None:
+        return _of_folder(RunFolder(run), model, sets)
+    if model is None:
+        raise Day0Error("day0 fit", "no model was named", hint="name one, or a run folder with --run")
     from day0.models.described.read import read_described
     from day0.playbook import ModelPlan
 
@@ -136,11 +169,26 @@ def _plan(model: str, sets: list[str], trust_remote_code: bool) -> tuple[ModelPl
     for key, value in changes.items():
         _refuse_absurd(key, value)
     if ":" in model or model == "toy":
-        return ModelPlan(source=model, set=changes, trust_remote_code=trust_remote_code), ""
+        plan = ModelPlan(source=model, set=changes, trust_remote_code=trust_remote_code)
+        return _Asked(plan=plan, name=model, device=None)
     described = read_described(model)
     for key, value in described.set.items():
         _refuse_absurd(key, value)
-    return described.plan(changes), described.format
+    return _Asked(plan=described.plan(changes), name=model, device=None, format=described.format)
+
+
+def _of_folder(folder: RunFolder, model: str | None, sets: list[str]) -> _Asked:
+    if model is not None or sets:
+        what = f"{model} was named beside a run folder, which has a model" if model else "it belongs to a named model"
+        raise Day0Error(model or "--set", what, hint="leave out --run, or the model and its --set")
+    plan = folder.read_plan()
+    if plan is None:
+        raise Day0Error(
+            str(folder.path), "there is no trace yet", hint=f"begin with `day0 trace MODEL --run {folder.path}`"
+        )
+    for key, value in plan.model.set.items():
+        _refuse_absurd(key, value)
+    return _Asked(plan=plan.model, name=plan.model.source, device=plan.device or None, folder=folder)
 
 
 def _refuse_absurd(key: str, value: Any) -> None:

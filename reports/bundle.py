@@ -5,9 +5,18 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass, field
 
-from day0.records import CanaryReport, Inventory, Lock, NumericsReport, Trace
+from day0.records import (
+    CanaryReport,
+    EndpointReport,
+    FitReport,
+    Inventory,
+    Lock,
+    NumericsReport,
+    RanksReport,
+    Trace,
+)
 
-__all__ = ["STAGES", "Bundle", "StageInfo"]
+__all__ = ["STAGES", "Bundle", "Peaks", "StageInfo"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +39,16 @@ STAGES: tuple[StageInfo, ...] = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Peaks:
+    """What a device could do at best, by its profile."""
+
+    bandwidth: float
+    """Bytes per second; 0 where nobody says."""
+    rates: dict[str, float]
+    """Operations per second by dtype."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Bundle:
     """The records of one run. A stage that was not reached is None, and the report says how to make it."""
 
@@ -39,6 +58,13 @@ class Bundle:
     lock: Lock | None = None
     numerics: NumericsReport | None = None
     canary: CanaryReport | None = None
+    fit: FitReport | None = None
+    endpoint: EndpointReport | None = None
+    ranks: RanksReport | None = None
+    damaged: dict[str, str] = field(default_factory=dict)
+    """Records beside the stages that cannot be read, by file name, with the reason."""
+    peaks: Peaks | None = None
+    """None where the device's profile is not the one that the inventory was made with."""
     environment: dict[str, str] = field(default_factory=dict)
     hashes: dict[str, str] = field(default_factory=dict)
     """Hash of each record by its file name."""

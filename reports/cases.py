@@ -10,12 +10,23 @@ from day0.reports.bundle import Bundle
 from day0.reports.findings import Weights
 from day0.reports.summary import Case, GateLine, Skipped, Step
 
-__all__ = ["canary_steps", "check_counts", "failed_cases", "nearest_cases", "skipped_cases", "worst_text"]
+__all__ = [
+    "NEAREST",
+    "WORST_STATUS",
+    "canary_steps",
+    "check_counts",
+    "excess",
+    "failed_cases",
+    "nearest_cases",
+    "skipped_cases",
+    "worst_text",
+]
 
 NEAREST = 10
 """How many passing cases are shown with their distance to the limit."""
 
-_WORST_STATUS = ("crashed", "hung", "fail", "fell_back", "undelegated", "xpass")
+WORST_STATUS = ("crashed", "hung", "fail", "fell_back", "undelegated", "xpass")
+"""The worst first."""
 
 
 def check_counts(bundle: Bundle) -> dict[str, int]:
@@ -26,18 +37,18 @@ def check_counts(bundle: Bundle) -> dict[str, int]:
 def failed_cases(bundle: Bundle, weights: Weights) -> tuple[Case, ...]:
     """Return the cases that fail the stage: crashes first, then by how far they are beyond their limit."""
     bad = [case for case in bundle.numerics.cases if case.failed] if bundle.numerics else []
-    bad.sort(key=lambda case: (_WORST_STATUS.index(case.status), -_excess(case), case.op, case.case))
+    bad.sort(key=lambda case: (WORST_STATUS.index(case.status), -excess(case), case.op, case.case))
     return tuple(_case(case, weights) for case in bad)
 
 
 def nearest_cases(bundle: Bundle, weights: Weights) -> tuple[Case, ...]:
     """Return the passing cases that came nearest to their limit."""
     good = [case for case in bundle.numerics.cases if case.status == "pass" and case.error] if bundle.numerics else []
-    good.sort(key=lambda case: (-_excess(case), case.op, case.case))
+    good.sort(key=lambda case: (-excess(case), case.op, case.case))
     return tuple(_case(case, weights) for case in good[:NEAREST])
 
 
-def _excess(case: CaseResult) -> float:
+def excess(case: CaseResult) -> float:
     """Return error over limit; infinity where either is unknown or not a number, which is worse than any figure."""
     if case.error is None or case.limit is None or math.isnan(case.error) or math.isnan(case.limit):
         return math.inf

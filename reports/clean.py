@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath, PureWindowsPath
 
-__all__ = ["LIMIT", "clean", "path_below"]
+__all__ = ["LIMIT", "REFUSED", "clean", "path_below"]
 
 LIMIT = 400
 """Characters of one text; the record holds all of it."""
+
+REFUSED = "(refused: not a path below the run folder)"
+"""What stands in the place of a path that leads elsewhere."""
 
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
@@ -37,5 +40,5 @@ def path_below(value: str) -> str:
     """Return a path below the run folder as text, or a refusal for one that is absolute or leads out of it."""
     posix, windows = PurePosixPath(value), PureWindowsPath(value)
     if posix.is_absolute() or windows.anchor or ".." in posix.parts or ".." in windows.parts:
-        return "(refused: not a path below the run folder)"
+        return REFUSED
     return clean(value)

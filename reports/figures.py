@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["bytes_text", "counted", "error_text", "joined", "share_text"]
+__all__ = ["bytes_text", "counted", "error_text", "joined", "seconds_text", "share_text"]
 
 
 def share_text(share: float) -> str:
@@ -37,3 +37,13 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 def joined(parts: Sequence[str]) -> str:
     """Return `a, b and c`."""
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def seconds_text(seconds: float | None) -> str:
+    """Return a time in the unit that suits it; empty where none was measured."""
+    if seconds is None:
+        return ""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if abs(seconds) >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns" if seconds else "0 s"

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from day0.records import Inventory
-from day0.reports import tables
+from day0.reports import more_tables, tables
+from day0.reports.answers import answers
+from day0.reports.beside_tables import tables_beside
 from day0.reports.bundle import Bundle
 from day0.reports.clean import clean
 from day0.reports.figures import bytes_text, share_text
-from day0.reports.mdtext import code, prose, table_lines
+from day0.reports.glossary import WORDS
+from day0.reports.links import Link
+from day0.reports.mdtext import code, figure, link, prose, table_lines
 from day0.reports.model_check import facts, model_tables
+from day0.reports.performance import speeds
 from day0.reports.summarise import summarise
-from day0.reports.summary import Action, Stage, Summary
-from day0.reports.tables import Table
-from day0.reports.words import tone, word
+from day0.reports.summary import Action, Beside, Stage, Summary
+from day0.reports.tables import Cell, Table
+from day0.reports.words import SIGNS, tone, word
 
 __all__ = ["render_markdown"]
 
@@ -22,40 +27,69 @@ __all__ = ["render_markdown"]
 def render_markdown(bundle: Bundle) -> str:
     """Return the whole report, ending in a newline."""
     summary = summarise(bundle)
-    parts = [_head(summary), _next(summary), _stages(summary)]
+    parts = [_head(summary), _answers(summary), _next(summary), _stages(summary)]
     if bundle.inventory is not None:
         parts.append(_operators(summary, bundle.inventory))
     parts.append(_section("Trace", _trace_facts(summary), tables.phases(bundle.trace)))
     if bundle.numerics is not None:
-        parts.append(
-            _section(
-                "Numerics",
-                [],
-                tables.cases_by_status(summary),
-                tables.failed(summary),
-                tables.nearest(summary),
-                tables.skipped(summary),
-            )
-        )
+        parts.append(_numerics(summary))
     if bundle.numerics is not None and bundle.numerics.model is not None:
         told = ["\n".join(f"- {prose(text)}" for text in facts(bundle.numerics.model))]
         parts.append(_section("Model", told, *model_tables(bundle.numerics.model)))
     if summary.canary:
         parts.append(_section("Canary", [], tables.canary(summary), tables.gates(summary), tables.metrics(summary)))
-    parts.append(
-        _section(
-            "Environment and evidence",
-            [],
-            tables.pairs("Environment", "what", "version", bundle.environment),
-            tables.pairs("Records and their hashes", "record", "hash of the body", bundle.hashes),
-        )
-    )
+    if summary.points:
+        shown = (more_tables.point_table(summary.points), more_tables.speed_table(speeds(bundle)))
+        parts.append(_section("Performance", [], *shown))
+    parts += [_beside(bundle, summary), _evidence(bundle), _glossary()]
     return "\n".join(line.rstrip() for line in "\n\n".join(parts).split("\n")) + "\n"
 
 
+def _numerics(summary: Summary) -> str:
+    return _section(
+        "Numerics",
+        [],
+        tables.cases_by_status(summary),
+        tables.failed(summary),
+        more_tables.warned_table(summary),
+        more_tables.error_table(summary),
+        tables.nearest(summary),
+        tables.skipped(summary),
+    )
+
+
+def _evidence(bundle: Bundle) -> str:
+    return _section(
+        "Environment and evidence",
+        [],
+        tables.pairs("Environment", "what", "version", bundle.environment),
+        tables.hashes(bundle.hashes),
+    )
+
+
+def _answers(summary: Summary) -> str:
+    lines = [f"- {prose(one.question)} **{prose(one.short)}**: {prose(one.more)}" for one in answers(summary)]
+    return "\n".join(lines)
+
+
+def _beside(bundle: Bundle, summary: Summary) -> str:
+    lines = ["\n".join(line for one in summary.beside for line in _record(one))]
+    shown = [table for one in summary.beside for table in tables_beside(bundle, one.name)]
+    return _section("Fit, soak, server, ranks", lines, *shown)
+
+
+def _record(one: Beside) -> Iterator[str]:
+    yield f"- {prose(one.title)}: {_mark(one.status)}: {prose(one.headline)}"
+    if one.status in ("missing", "damaged", "stale"):
+        yield f"  - {code(one.command)}"
+
+
+def _glossary() -> str:
+    return "## Glossary\n\n" + "\n".join(f"- {prose(name)}: {prose(text)}" for name, text in WORDS.items())
+
+
 def _mark(status: str) -> str:
-    signs = {"good": "✓", "bad": "✗", "wait": "–"}
-    return f"{signs[tone(status)]} {word(status)}"
+    return f"{SIGNS[tone(status)]} {word(status)}"
 
 
 def _head(summary: Summary) -> str:
@@ -147,13 +181,13 @@ def _table(table: Table) -> str:
     return "\n".join(lines)
 
 
-def _cell(table: Table, cell: str | tuple[str, ...], number: int) -> str:
-    text = clean(" ".join(cell) if isinstance(cell, tuple) else cell, limit=100)
+def _cell(table: Table, cell: Cell, number: int) -> str:
+    text = clean(" ".join(map(str, cell)) if isinstance(cell, tuple) else cell, limit=100)
     kind = table.columns[number].kind
     if kind == "status":
         return _mark(text)
     if kind == "number":
-        return text
+        return figure(text)
     return code(text, in_table=True) if kind == "code" else prose(text)
 
 
@@ -163,5 +197,9 @@ def _notes(table: Table, number: int) -> Iterator[str]:
         texts = (cell,) if isinstance(cell, str) else cell
         if any(texts):
             names = [row[n] for n, column in enumerate(table.columns[:2]) if column.kind == "code"]
-            yield f"- {' '.join(code(str(name)) for name in names)}: {prose(texts[0])}"
-            yield from (f"  - {prose(text)}" for text in texts[1:])
+            yield f"- {' '.join(code(str(name)) for name in names)}: {_text(texts[0])}"
+            yield from (f"  - {_text(text)}" for text in texts[1:])
+
+
+def _text(text: str | Link) -> str:
+    return link(text.label, text.path, text.href) if isinstance(text, Link) else prose(text)

@@ -6,10 +6,13 @@ import re
 from collections.abc import Sequence
 from unicodedata import east_asian_width
 
-__all__ = ["code", "prose", "table_lines"]
+__all__ = ["code", "figure", "link", "prose", "table_lines"]
 
-_SPECIAL = re.compile(r"[\\`*\[|~$&]|<(?=[A-Za-z/!?])|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])")
+_SPECIAL = re.compile(r"[\\`*\[|~$&<]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])")
 """What starts markup within a line; an underscore inside a word does not."""
+
+_ENTITIES = {"<": "&lt;", "&": "&amp;"}
+"""Not every dialect takes a backslash before these for an escape, and then a name would be a tag."""
 
 _LINE_START = re.compile(r"^()([#+=>-])|^(\d+)([.)])(?=\s|$)")
 """What starts a heading, a list, a quotation or a rule."""
@@ -33,7 +36,17 @@ def prose(text: str) -> str:
 
 
 def _escape(text: str) -> str:
-    return _SPECIAL.sub(r"\\\g<0>", text)
+    return _SPECIAL.sub(lambda found: _ENTITIES.get(found.group(), f"\\{found.group()}"), text)
+
+
+def figure(text: str) -> str:
+    """Return a number as it stands, `<0.1 %` too."""
+    return "".join(_ENTITIES.get(char, char) for char in text)
+
+
+def link(label: str, text: str, href: str) -> str:
+    """Return a link to an address that is encoded already; its text is code, so that nothing in it is markup."""
+    return f"{prose(label)}: [{code(text)}]({href})"
 
 
 def code(text: str, *, in_table: bool = False) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 from day0.reports.actions import plan_actions
+from day0.reports.beside import beside
 from day0.reports.bundle import Bundle
 from day0.reports.cases import canary_steps, check_counts, failed_cases, nearest_cases, skipped_cases
 from day0.reports.figures import counted, joined, share_text
 from day0.reports.findings import Weights, choices, open_gaps, operators, verdict_lines, weigh
+from day0.reports.judged import how_right, operator_errors, warned_operators
+from day0.reports.performance import how_fast, points
 from day0.reports.stages import judge_stages
 from day0.reports.summary import Choice, Stage, Summary
 
@@ -52,6 +55,12 @@ def summarise(bundle: Bundle) -> Summary:
         canary=steps,
         next=actions[:ACTIONS],
         more_actions=max(0, len(actions) - ACTIONS),
+        right=how_right(bundle),
+        errors=operator_errors(bundle),
+        warned=warned_operators(bundle),
+        fast=how_fast(bundle),
+        points=points(bundle),
+        beside=beside(bundle),
     )
 
 

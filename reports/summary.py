@@ -14,11 +14,16 @@ from day0.reports.clean import clean, path_below
 
 __all__ = [
     "Action",
+    "Beside",
     "Case",
     "Choice",
+    "Fast",
     "GateLine",
     "OpenGap",
     "Operator",
+    "OperatorError",
+    "Point",
+    "Right",
     "Skipped",
     "Stage",
     "StageStatus",
@@ -26,6 +31,7 @@ __all__ = [
     "Summary",
     "Text",
     "VerdictLine",
+    "Warned",
 ]
 
 Text = Annotated[str, BeforeValidator(clean)]
@@ -149,6 +155,84 @@ class Skipped(Part):
     cases: int
 
 
+class Warned(Part):
+    """What is within the rules of one operator and shows in a model all the same."""
+
+    op: Text
+    cases: int
+    texts: tuple[Text, ...]
+    """The first different ones."""
+    shapes: Text
+    """Of the first case."""
+
+
+class OperatorError(Part):
+    """The case of one operator that came nearest to its limit, or went furthest beyond it."""
+
+    op: Text
+    status: Text
+    """The worst status of the operator's cases."""
+    cases: int
+    error: float
+    yardstick: float | None
+    """What the dtype itself costs."""
+    limit: float | None
+    shapes: Text
+    regime: Text
+    implementation: Text
+    worst: Text
+    reproducer: Below = ""
+
+
+class Right(Part):
+    """How right the numbers are: the largest error over what the dtype itself costs."""
+
+    op: Text
+    regime: Text
+    error: float
+    yardstick: float
+    ratio: float
+    limit: float | None
+
+
+class Point(Part):
+    """What one operator does in its time. FLOPs and bytes are of all calls together."""
+
+    op: Text
+    how: Literal["modelled", "simulated", "measured"]
+    """`modelled`: by the inventory's roofline. `simulated`: by the clock of a simulated device."""
+    calls: int
+    seconds: float
+    bytes: int
+    flops: int
+    verdict: Text = ""
+    bandwidth_share: float | None = None
+    """Of the peak of the device's profile."""
+    compute_share: float | None = None
+
+
+class Fast(Part):
+    """How fast the model decodes, by the widest canary stage that knows."""
+
+    seconds_per_token: float
+    stage: Text
+    how: Literal["simulated", "measured"]
+    roofline_share: float | None = None
+    """Time at the peaks of the profile over the operators' own time, in one pass."""
+
+
+class Beside(Part):
+    """A record beside the five stages."""
+
+    name: Literal["fit", "endpoint", "ranks", "soak"]
+    title: str
+    file: str
+    status: Literal["pass", "fail", "skipped", "missing", "damaged", "stale"]
+    headline: Text
+    command: Text
+    """Makes the record."""
+
+
 class GateLine(Part):
     """One gate of a canary stage."""
 
@@ -228,3 +312,12 @@ class Summary(Part):
     next: tuple[Action, ...]
     """The first three things to do."""
     more_actions: int
+    right: Right | None = None
+    """None where nothing was measured."""
+    errors: tuple[OperatorError, ...] = ()
+    """Worst first."""
+    warned: tuple[Warned, ...] = ()
+    fast: Fast | None = None
+    points: tuple[Point, ...] = ()
+    """The slowest first; modelled ones behind."""
+    beside: tuple[Beside, ...] = ()

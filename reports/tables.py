@@ -1,20 +1,25 @@
-"""The tables of a report, once for all formats. Long tables are cut, and say where the rest is."""
+"""The tables of a report, once for all formats. Long tables are cut, and say where the rest is.
+
+The page carries the rest as data, so that it can be searched; Markdown and paper do not.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 from day0.records import Inventory, InventoryBlock, Trace
 from day0.reports.clean import clean
 from day0.reports.figures import bytes_text, error_text, share_text
+from day0.reports.links import Link, linked
 from day0.reports.summary import Case, Choice, GateLine, OpenGap, Operator, Skipped, Step, Summary
 from day0.reports.words import CASES
 
 __all__ = [
     "ROWS",
+    "Cell",
     "Column",
     "Kind",
     "Table",
@@ -24,12 +29,15 @@ __all__ = [
     "failed",
     "gap_table",
     "gates",
+    "hashes",
+    "make_table",
     "metrics",
     "nearest",
     "operator_table",
     "pairs",
     "phases",
     "replacement_table",
+    "short",
     "skipped",
     "verdicts",
 ]
@@ -38,7 +46,7 @@ ROWS = 40
 """Rows of a table in a report. What is beyond is in the record, whose name the table gives."""
 
 Kind = Literal["text", "code", "number", "status", "notes"]
-Cell = str | tuple[str, ...]
+Cell = str | tuple[str | Link, ...]
 R = TypeVar("R")
 
 
@@ -59,9 +67,20 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     more: str = ""
     """What was left out and where it is."""
+    left: int = 0
+    """Rows that were left out."""
+    file: str = ""
+    """The record that holds all of them."""
+    unseen: Callable[[], Iterator[tuple[Cell, ...]]] = field(default=lambda: iter(()), compare=False)
+    """Yields the rows that were left out."""
+
+    @property
+    def name(self) -> str:
+        """The caption as a word for addresses; captions are ours, never foreign text."""
+        return re.sub(r"[^a-z0-9]+", "-", self.caption.lower()).strip("-")
 
 
-def _table(
+def make_table(
     caption: str,
     columns: str,
     rows: Iterable[R],
@@ -70,36 +89,42 @@ def _table(
     file: str = "",
     most: int = ROWS,
 ) -> Table:
-    """Make a table. `columns` reads `name:kind | name:kind`; columns that are empty in every row are left out."""
+    """Make a table. `columns` reads `name:kind | name:kind`; columns that are empty in every row are left out.
+
+    `cells` turns a row into texts that are clean. Beyond `most` rows, what is left is made when somebody asks for it.
+    """
     found = tuple(rows)
     shown = [cells(row) for row in found[:most]]
     heads = [name.partition(":") for name in columns.split(" | ")]
-    kept = [number for number in range(len(heads)) if number == 0 or any(row[number] for row in shown)]
     left = len(found) - len(shown)
+    kept = [n for n in range(len(heads)) if n == 0 or left or any(row[n] for row in shown)]
     kinds: dict[str, Kind] = {"code": "code", "number": "number", "status": "status", "notes": "notes"}
     return Table(
         caption=caption,
         columns=tuple(Column(name=heads[n][0], kind=kinds.get(heads[n][2], "text")) for n in kept),
         rows=tuple(tuple(row[n] for n in kept) for row in shown),
         more=f"and {left:,} more in {file}" if left else "",
+        left=left,
+        file=file,
+        unseen=lambda: (tuple(row[n] for n in kept) for row in map(cells, found[most:])),
     )
 
 
-def _lines(*texts: str) -> tuple[str, ...]:
+def _lines(*texts: str | Link) -> tuple[str | Link, ...]:
     return tuple(text for text in texts if text)
 
 
 _OPERATOR = re.compile(r"\S+@\d+ (?=\S+==)")
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
     """Leave out of the identities in a text what the operator's own column says already."""
     return _OPERATOR.sub("", text)
 
 
 def phases(trace: Trace) -> Table:
     """What was run to trace the model."""
-    return _table(
+    return make_table(
         "Phases of the workload",
         "phase:code | batch:number | new tokens:number | in the cache:number | calls:number | why:notes",
         trace.phases,
@@ -117,7 +142,7 @@ def phases(trace: Trace) -> Table:
 
 def verdicts(summary: Summary) -> Table:
     """How much of the model has which verdict."""
-    return _table(
+    return make_table(
         "Verdicts on every traced signature, before the lock",
         "verdict:code | signatures:number | calls:number | share:number | left open:number | meaning",
         summary.verdicts,
@@ -139,7 +164,7 @@ def operator_table(summary: Summary) -> Table:
         return (one.op, ", ".join(one.weights), f"{one.signatures:,}", f"{one.calls:,}", share_text(one.share))
 
     columns = "operator:code | verdicts:code | signatures:number | calls:number | share:number"
-    return _table("Operators, heaviest first", columns, summary.operators, cells, file="inventory.json")
+    return make_table("Operators, heaviest first", columns, summary.operators, cells, file="inventory.json")
 
 
 def gap_table(summary: Summary) -> Table:
@@ -147,13 +172,13 @@ def gap_table(summary: Summary) -> Table:
 
     def cells(one: OpenGap) -> tuple[Cell, ...]:
         place = " ".join(_lines(one.module, f"({one.source})" if one.source else ""))
-        refused = tuple(f"refused {_short(text)}" for text in one.refused)
-        options = tuple(f"could be closed by {_short(text)}" for text in one.options)
+        refused = tuple(f"refused {short(text)}" for text in one.refused)
+        options = tuple(f"could be closed by {short(text)}" for text in one.options)
         why = _lines(one.reason, f"first in {place}" if place else "", *(refused or options or ("no candidate",)))
         return (one.operator, ", ".join(one.dtypes), one.verdict, f"{one.calls:,}", share_text(one.share), why)
 
     columns = "operator:code | dtypes:code | on the device:code | calls:number | share:number | why:notes"
-    return _table("Gaps that nothing closes, by share", columns, summary.gaps, cells, file="ops.lock")
+    return make_table("Gaps that nothing closes, by share", columns, summary.gaps, cells, file="ops.lock")
 
 
 def replacement_table(summary: Summary) -> Table:
@@ -161,7 +186,7 @@ def replacement_table(summary: Summary) -> Table:
 
     def cells(one: Choice) -> tuple[Cell, ...]:
         ran = "" if one.ran is None else f"{one.ran:,}"
-        refused = tuple(f"refused {_short(text)}" for text in one.refused)
+        refused = tuple(f"refused {short(text)}" for text in one.refused)
         return (
             one.operator,
             ", ".join(one.dtypes),
@@ -177,7 +202,7 @@ def replacement_table(summary: Summary) -> Table:
         "operator:code | dtypes:code | implementation:code | kind | calls:number | share:number"
         " | ran in canary:number | why:notes"
     )
-    return _table("Implementations that stand in, by share", columns, summary.replacements, cells, file="ops.lock")
+    return make_table("Implementations that stand in, by share", columns, summary.replacements, cells, file="ops.lock")
 
 
 def block_table(inventory: Inventory) -> Table:
@@ -189,7 +214,7 @@ def block_table(inventory: Inventory) -> Table:
             f"recognised by {one.recognised}: {one.reason}",
             f"closes {', '.join(one.closes)}" if one.closes else "",
             f"takes {parts}" if parts else "",
-            f"there is {_short(one.options[0])}" if one.options else "",
+            f"there is {short(one.options[0])}" if one.options else "",
         )
         return (
             clean(one.name),
@@ -206,12 +231,14 @@ def block_table(inventory: Inventory) -> Table:
         "block:code | kind | operators of ours:code | sites:number | calls:number | share:number"
         " | saved by fusing:number | why:notes"
     )
-    return _table("Blocks that one implementation could take", columns, inventory.blocks, cells, file="inventory.json")
+    return make_table(
+        "Blocks that one implementation could take", columns, inventory.blocks, cells, file="inventory.json"
+    )
 
 
 def cases_by_status(summary: Summary) -> Table:
     """Numerics cases by status."""
-    return _table(
+    return make_table(
         "Numerics cases by status",
         "status:status | cases:number | meaning",
         summary.checks.items(),
@@ -228,13 +255,13 @@ def failed(summary: Summary) -> Table:
             one.shapes,
             one.worst,
             f"golden: {one.golden}" if one.golden else "",
-            f"reproducer: {one.reproducer}" if one.reproducer else "",
+            linked("reproducer", one.reproducer),
         )
         return (
             one.op,
             one.status,
             one.regime,
-            _short(one.implementation),
+            short(one.implementation),
             error_text(one.error),
             error_text(one.yardstick),
             error_text(one.limit),
@@ -245,7 +272,7 @@ def failed(summary: Summary) -> Table:
         "operator:code | status:status | regime | implementation:code | error:number | dtype's own:number"
         " | limit:number | why:notes"
     )
-    return _table("Failed cases, worst first", columns, summary.failures, cells, file="numerics.json")
+    return make_table("Failed cases, worst first", columns, summary.failures, cells, file="numerics.json")
 
 
 def nearest(summary: Summary) -> Table:
@@ -253,10 +280,10 @@ def nearest(summary: Summary) -> Table:
 
     def cells(one: Case) -> tuple[Cell, ...]:
         figures = (error_text(one.error), error_text(one.yardstick), error_text(one.limit))
-        return (one.op, one.regime, _short(one.implementation), *figures)
+        return (one.op, one.regime, short(one.implementation), *figures)
 
     columns = "operator:code | regime | implementation:code | error:number | dtype's own:number | limit:number"
-    return _table("Passing cases, nearest to their limit first", columns, summary.nearest, cells)
+    return make_table("Passing cases, nearest to their limit first", columns, summary.nearest, cells)
 
 
 def skipped(summary: Summary) -> Table:
@@ -265,7 +292,7 @@ def skipped(summary: Summary) -> Table:
     def cells(one: Skipped) -> tuple[Cell, ...]:
         return (one.op, f"{one.cases:,}", one.reason)
 
-    return _table(
+    return make_table(
         "Skipped cases by reason", "operator:code | cases:number | why", summary.skipped, cells, file="numerics.json"
     )
 
@@ -275,12 +302,14 @@ def canary(summary: Summary) -> Table:
 
     def cells(one: Step) -> tuple[Cell, ...]:
         met = f"{sum(gate.verdict == 'successful' for gate in one.gates)} of {len(one.gates)}" if one.gates else ""
-        evidence = one.evidence and f"evidence: {one.evidence}"
+        evidence = linked("evidence", one.evidence)
         diverged = one.diverged and f"first to go wrong: {one.diverged}"
         return (one.name, one.status, one.title, met, _lines(one.reason, diverged, evidence, *one.warnings))
 
     columns = "stage:code | status:status | what | gates met:number | why:notes"
-    return _table("Canary stages in the order in which they widen", columns, summary.canary, cells, file="canary.json")
+    return make_table(
+        "Canary stages in the order in which they widen", columns, summary.canary, cells, file="canary.json"
+    )
 
 
 def gates(summary: Summary) -> Table:
@@ -296,7 +325,7 @@ def gates(summary: Summary) -> Table:
 
     columns = "stage:code | gate:code | value:number | status:status | why:notes"
     lines = [(step, gate) for step in summary.canary for gate in step.gates]
-    return _table("Gates", columns, lines, cells, file="canary.json")
+    return make_table("Gates", columns, lines, cells, file="canary.json")
 
 
 def metrics(summary: Summary) -> Table:
@@ -306,12 +335,22 @@ def metrics(summary: Summary) -> Table:
         return (one[0].name, one[1], f"{one[2]:,.6g}")
 
     lines = [(step, name, value) for step in summary.canary for name, value in sorted(step.metrics.items())]
-    return _table("Metrics", "stage:code | metric:code | value:number", lines, cells, file="canary.json", most=200)
+    return make_table("Metrics", "stage:code | metric:code | value:number", lines, cells, file="canary.json", most=200)
+
+
+def hashes(values: dict[str, str]) -> Table:
+    """The records, with the hash of what each says; on a page each can be opened."""
+    return make_table(
+        "Records and their hashes",
+        "record:code | hash of the body:code | where:notes",
+        sorted(values.items()),
+        lambda one: (clean(one[0]), clean(one[1]), _lines(linked("open", one[0]))),
+    )
 
 
 def pairs(caption: str, first: str, second: str, values: dict[str, str]) -> Table:
     """Return names with texts, sorted by name."""
-    return _table(
+    return make_table(
         caption,
         f"{first} | {second}:code",
         sorted(values.items()),

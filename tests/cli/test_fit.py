@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from day0.cli.fit import fit
+from day0.cli.rundir import RunFolder
 from day0.codec import decode
 from day0.errors import Day0Error
+from day0.playbook import Playbook
 from day0.records import FitReport
 
 DEFAULTS: dict[str, Any] = {
@@ -117,3 +119,22 @@ def test_a_model_with_its_own_inputs_is_measured_by_its_weights(
     assert _fit(model=f"py:{file}:make", layout="tp=1") == 0
     with pytest.raises(Day0Error, match="brings its own inputs"):
         _fit(model=f"py:{file}:make", train=True)
+
+
+def test_a_run_folder_gets_the_record_of_its_model(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    asked = {"schema": "day0.playbook/1", "name": "x", "model": {"source": "toy"}, "device": "sim"}
+    folder.write_plan(Playbook.model_validate(asked))
+    assert _fit(model=None, memory_gib=None, run=tmp_path) == 0
+    text = (tmp_path / "fit.json").read_text(encoding="utf-8")
+    found = decode(FitReport, text, where="fit.json", remake="").record
+    assert (found.model, found.device, found.memory_bytes) == ("toy", "sim", 16 << 30)
+
+
+def test_a_run_folder_and_a_model_are_not_named_together(tmp_path: Path) -> None:
+    with pytest.raises(Day0Error, match="toy was named beside a run folder"):
+        _fit(run=tmp_path)
+    with pytest.raises(Day0Error, match="there is no trace yet"):
+        _fit(model=None, run=tmp_path)
+    with pytest.raises(Day0Error, match="no model was named"):
+        _fit(model=None)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -32,6 +33,8 @@ from day0.records import (
     Verdict,
 )
 from day0.reports.bundle import Bundle
+from day0.reports.html import render_html
+from tests.reports.beside_runs import with_all
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -253,12 +256,12 @@ def make_bundle(rows: Sequence[Row] = ROWS) -> Bundle:
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def good() -> Bundle:
     return make_bundle()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def failing() -> Bundle:
     """An open gap, a wrong kernel, a crash and a canary that stopped half way."""
     lock = make_lock(ROWS, open_ops=("aten::histc",))
@@ -271,12 +274,18 @@ def failing() -> Bundle:
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
+def beside() -> Bundle:
+    """A good run with everything beside the stages: warnings, speed, a soak, fit, a server, ranks."""
+    return with_all(make_bundle())
+
+
+@pytest.fixture(scope="session")
 def incomplete() -> Bundle:
     return Bundle(name="toy-on-sim", trace=make_trace(ROWS), inventory=make_inventory(ROWS))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def hostile() -> Bundle:
     """Hostile texts wherever a record has text."""
     text = " ".join(HOSTILE)
@@ -301,7 +310,7 @@ def hostile() -> Bundle:
     )
     trace = make_trace(rows)
     model = trace.model.model_copy(update={"class_name": text, "overrides": {text: text}})
-    return Bundle(
+    whole = Bundle(
         name=text,
         trace=trace.model_copy(update={"model": model}),
         inventory=make_inventory(rows),
@@ -310,8 +319,28 @@ def hostile() -> Bundle:
         canary=canary.model_copy(update={"stages": stages}),
         environment={text: text},
         hashes={text: text},
+        damaged={"fit.json": text},
         run=text,
     )
+    return with_all(whole, text, "../../x")
+
+
+Pages = Callable[[str], str]
+
+
+@pytest.fixture(scope="session")
+def page_of(good: Bundle, failing: Bundle, incomplete: Bundle, hostile: Bundle, large: Bundle, beside: Bundle) -> Pages:
+    """The page of a run by the run's name, drawn once for all tests."""
+    runs = {
+        "good": good,
+        "failing": failing,
+        "incomplete": incomplete,
+        "hostile": hostile,
+        "large": large,
+        "beside": beside,
+        "traced": replace(incomplete, inventory=None),
+    }
+    return cache(lambda name: render_html(runs[name]))
 
 
 def _poisoned(case: CaseResult, text: str) -> CaseResult:
@@ -327,7 +356,7 @@ def _poisoned(case: CaseResult, text: str) -> CaseResult:
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def large() -> Bundle:
     """5,000 signatures, a third of them gaps, each with its own operator."""
     kinds: tuple[Verdict, ...] = ("native", "missing", "decomposes")

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -10,11 +13,13 @@ from xml.etree import ElementTree
 import pytest
 
 from day0.reports.bundle import Bundle
-from day0.reports.chart import COLOURS, WIDTH, draw
+from day0.reports.charts.marks import COLOURS, TONES
+from day0.reports.charts.time_shares import WIDTH, draw_shares
 from day0.reports.html import render_html
 from day0.reports.summarise import summarise
+from tests.reports.conftest import HOSTILE, Pages
 
-RUNS = ["good", "failing", "incomplete", "hostile"]
+RUNS = ["good", "failing", "incomplete", "hostile", "beside", "traced"]
 VOID = frozenset({"meta", "link", "br"})
 
 
@@ -26,6 +31,7 @@ class Page(HTMLParser):
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.open: list[str] = []
         self.text = ""
+        self.scripts: list[str] = []
         self.feed(text)
         self.close()
 
@@ -33,6 +39,8 @@ class Page(HTMLParser):
         self.elements.append((tag, dict(attrs)))
         if tag not in VOID:
             self.open.append(tag)
+        if tag == "script":
+            self.scripts.append("")
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs)))
@@ -41,33 +49,58 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
+        if self.open and self.open[-1] == "script":
+            self.scripts[-1] += data
+        elif "style" not in self.open:
             self.text += data
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
         return [attributes for name, attributes in self.elements if name == tag]
 
 
+def ours(name: str) -> str:
+    return (resources.files("day0.reports") / "templates" / name).read_text(encoding="utf-8")
+
+
+def harmless(address: str | None, ids: set[str]) -> bool:
+    """Whether an address leads nowhere, to a part of the page, or to a file of the run folder."""
+    if address is None or address == "data:,":
+        return True
+    if address.startswith("#"):
+        return address[1:] in ids
+    return re.fullmatch(r"\.\./(?!\.)[\w%.~-]+(/(?!\.)[\w%.~-]+)*", address) is not None
+
+
 @pytest.fixture(params=RUNS)
-def page(request: pytest.FixtureRequest) -> Page:
-    return Page(render_html(request.getfixturevalue(request.param)))
+def page(request: pytest.FixtureRequest, page_of: Pages) -> Page:
+    return Page(page_of(request.param))
 
 
-def test_the_page_is_well_formed_and_has_no_code_in_it(page: Page) -> None:
+def test_the_page_is_well_formed_and_has_no_code_but_our_own(page: Page) -> None:
     assert page.open == []
     names = {name for name, _ in page.elements}
-    assert not names & {"script", "iframe", "img", "object", "embed", "form", "base", "foreignobject", "image", "use"}
+    kinds = [one.get("type") for one in page.all("script")]
+    assert kinds == ["application/json", "application/json", None]
+    assert page.scripts[2] == ours("report.js")
+    assert not names & {"iframe", "img", "object", "embed", "form", "base", "foreignobject", "image", "use"}
     assert not any(name.startswith("on") for _, attributes in page.elements for name in attributes)
 
 
 def test_nothing_is_fetched(page: Page) -> None:
+    ids = {str(attributes["id"]) for _, attributes in page.elements if "id" in attributes}
     for _, attributes in page.elements:
         for name in ("href", "src", "srcset", "xlink:href", "action", "poster", "data"):
-            assert attributes.get(name) in (None, "#main", "data:,")
-    css = (resources.files("day0.reports") / "templates" / "report.css").read_text(encoding="utf-8")
-    assert not re.search(r"url\(|@import|@font-face", css)
-    policy = next(meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy")
-    assert str(policy).startswith("default-src 'none'")
+            assert harmless(attributes.get(name), ids), attributes
+    assert not re.search(r"url\(|@import|@font-face", ours("report.css"))
+    assert not any("style" in attributes for _, attributes in page.elements)
+
+
+def test_the_policy_names_the_one_script_by_its_hash(page: Page) -> None:
+    policy = str(next(one["content"] for one in page.all("meta") if one.get("http-equiv") == "Content-Security-Policy"))
+    digest = base64.b64encode(hashlib.sha256(page.scripts[2].encode()).digest()).decode()
+    assert policy.startswith(f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'sha256-")
+    assert "unsafe" not in policy
+    assert "trusted-types 'none'" in policy
 
 
 def test_headings_tables_and_landmarks_are_accessible(page: Page) -> None:
@@ -84,21 +117,21 @@ def test_headings_tables_and_landmarks_are_accessible(page: Page) -> None:
     assert all(svg.get("aria-label") for svg in page.all("svg"))
 
 
-def test_the_verdict_is_said_in_words(good: Bundle, failing: Bundle) -> None:
-    assert "All 8 signatures".lower() in Page(render_html(good)).text.lower()
-    text = Page(render_html(failing)).text
+def test_the_verdict_is_said_in_words(page_of: Pages) -> None:
+    assert "all 8 signatures" in Page(page_of("good")).text
+    text = Page(page_of("failing")).text
     assert "Not ready" in text
     assert "aten::histc (int32) has no implementation: the profile lacks aten::histc" in text
 
 
-def test_an_incomplete_run_says_what_to_run(incomplete: Bundle) -> None:
-    text = Page(render_html(incomplete)).text
+def test_an_incomplete_run_says_what_to_run(page_of: Pages) -> None:
+    text = Page(page_of("incomplete")).text
     assert "day0 register --run RUN" in text
     assert "RUN stands for this run" in text
 
 
-def test_hostile_names_are_shown_as_text(hostile: Bundle) -> None:
-    html = render_html(hostile)
+def test_hostile_names_are_shown_as_text(page_of: Pages) -> None:
+    html = page_of("hostile")
     assert all(char == "\n" or char.isprintable() for char in html)
     text = Page(html).text
     assert "<script>alert(1)</script>" in text
@@ -106,18 +139,73 @@ def test_hostile_names_are_shown_as_text(hostile: Bundle) -> None:
     assert "javascript:alert(1)" in text
 
 
-def test_a_large_run_gives_a_small_page(large: Bundle) -> None:
-    html = render_html(large)
-    assert len(html) < 400_000
+def test_a_run_of_a_trace_alone_says_what_every_part_waits_for(page_of: Pages) -> None:
+    page = Page(page_of("traced"))
+    assert page.all("svg") == []
+    for stage in ("inventory", "check", "canary"):
+        assert f"day0 {stage} --run RUN" in page.text
+    for text in ("Not known yet", "day0 fit --run RUN", "No record says how long anything takes yet"):
+        assert text in page.text
+
+
+def test_what_stands_beside_the_stages_is_told(page_of: Pages) -> None:
+    text = Page(page_of("beside")).text
+    for said in (
+        "it fits on 24 cards of 80.0 GiB (tp=8 ep=24 pp=1 dp=3) with 512.0 MiB a card left",
+        "7 sequences and 40 tokens in 9 steps; not decided in so short a time: host_growth",
+        "1 prompts equal, 0 other within rounding, 1 other; 0 of 1 gate kept",
+        "2 ranks fail",
+        "2 ms",  # a token, from the stage that decodes one sequence
+        "other bits in more rows x",
+        "0.7 (0.6 to 0.8)",
+    ):
+        assert said in text, said
+
+
+def test_evidence_is_linked_below_the_run_folder(page_of: Pages) -> None:
+    links = {str(one["href"]) for one in Page(page_of("beside")).all("a") if str(one["href"]).startswith("..")}
+    assert {"../evidence/one%20layer", "../trace.json", "../ops.lock"} <= links
+    assert "../evidence/repro/1" in {one.get("href") for one in Page(page_of("failing")).all("a")}
+    assert not any("x" in str(one["href"]) for one in Page(page_of("hostile")).all("a") if "/x" in str(one["href"]))
+    assert "(refused: not a path below the run folder)" in Page(page_of("hostile")).text
+
+
+def test_rows_as_data_cannot_leave_their_element(page_of: Pages) -> None:
+    page = Page(page_of("hostile"))
+    for text in page.scripts[:2]:
+        assert not re.search(r"[<>&\u2028\u2029]", text)
+        assert json.loads(text)
+    rows = json.loads(Page(page_of("large")).scripts[1])
+    known = rows["tables"]["every-case-worst-first"]
+    assert len(known["rows"]) + 40 == 5000
+    assert known["over"] == 0
+    # The failed ones come first, 2,500 of them.
+    word = rows["words"]
+    assert [word[row[3]] for row in (known["rows"][0], known["rows"][2459], known["rows"][2460])] == [
+        "fail",
+        "fail",
+        "pass",
+    ]
+
+
+def test_a_large_run_gives_a_small_page(page_of: Pages) -> None:
+    html = page_of("large")
+    assert len(html) < 2_000_000
     assert "and 4,960 more in inventory.json" in html
 
 
-def test_the_same_records_give_the_same_page(good: Bundle) -> None:
-    assert render_html(good) == render_html(good)
+def test_the_same_records_give_the_same_page(beside: Bundle, page_of: Pages) -> None:
+    assert render_html(beside) == page_of("beside")
+
+
+def svg_of(bundle: Bundle) -> str:
+    drawing = draw_shares(summarise(bundle))
+    assert drawing is not None
+    return drawing.svg
 
 
 def test_the_chart_has_one_mark_for_each_verdict_of_an_operator(good: Bundle) -> None:
-    root = ElementTree.fromstring(draw(summarise(good)))  # noqa: S314 - our own drawing
+    root = ElementTree.fromstring(svg_of(good))  # noqa: S314 - our own drawing
     marks = [one for one in root.iter("path") if one.get("aria-roledescription") == "bar"]
     assert [mark.get("fill") for mark in marks][:2] == [COLOURS["native"], COLOURS["replaced"]]
     assert len(marks) == 8
@@ -127,7 +215,7 @@ def test_the_chart_has_one_mark_for_each_verdict_of_an_operator(good: Bundle) ->
 
 
 def test_the_chart_gathers_the_rest_in_one_bar(large: Bundle) -> None:
-    root = ElementTree.fromstring(draw(summarise(large)))  # noqa: S314 - our own drawing
+    root = ElementTree.fromstring(svg_of(large))  # noqa: S314 - our own drawing
     texts = [text.text for text in root.iter("text")]
     assert len(texts) == 2 * 13
     assert "4,988 other operators" in texts
@@ -141,13 +229,12 @@ def test_the_chart_gathers_the_rest_in_one_bar(large: Bundle) -> None:
 
 
 def test_the_chart_is_harmless_with_hostile_names(hostile: Bundle) -> None:
-    root = ElementTree.fromstring(draw(summarise(hostile)))  # noqa: S314 - our own drawing
+    root = ElementTree.fromstring(svg_of(hostile))  # noqa: S314 - our own drawing
     assert {one.tag for one in root.iter()} <= {"svg", "g", "path", "text", "line", "rect", "defs", "clipPath"}
 
 
 def test_without_an_inventory_there_is_no_chart(incomplete: Bundle) -> None:
-    assert draw(summarise(replace(incomplete, inventory=None))) == ""
-    assert Page(render_html(replace(incomplete, inventory=None))).all("svg") == []
+    assert draw_shares(summarise(replace(incomplete, inventory=None))) is None
 
 
 def luminance(colour: str) -> float:
@@ -165,8 +252,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def themes() -> list[dict[str, str]]:
-    css = (resources.files("day0.reports") / "templates" / "report.css").read_text(encoding="utf-8")
-    roots = re.findall(r":root \{(.*?)\}", css, flags=re.DOTALL)
+    roots = re.findall(r":root \{(.*?)\}", ours("report.css"), flags=re.DOTALL)
     return [dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{3,6});", root)) for root in roots]
 
 
@@ -184,5 +270,5 @@ def test_texts_have_enough_contrast_in_light_dark_and_print() -> None:
 
 def test_marks_have_enough_contrast_on_both_cards() -> None:
     for theme in themes():
-        for verdict, colour in COLOURS.items():
+        for verdict, colour in [*COLOURS.items(), *TONES.items()]:
             assert contrast(colour, theme["card"]) >= 3.0, (verdict, theme["card"])

@@ -12,8 +12,7 @@ from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
-from day0.reports.bundle import Bundle
-from day0.reports.html import render_html
+from tests.reports.conftest import Pages
 
 FLAGS = (
     "--headless=new",
@@ -66,11 +65,11 @@ def script(browser: webdriver.Chrome, text: str) -> object:
     return found
 
 
-@pytest.mark.parametrize("run", ["good", "failing", "incomplete", "hostile", "large"])
+@pytest.mark.parametrize("run", ["good", "failing", "incomplete", "hostile", "large", "beside", "traced"])
 def test_no_errors_and_no_horizontal_scroll(
-    run: str, request: pytest.FixtureRequest, browser: webdriver.Chrome, tmp_path: Path
+    run: str, page_of: Pages, browser: webdriver.Chrome, tmp_path: Path
 ) -> None:
-    html = render_html(request.getfixturevalue(run))
+    html = page_of(run)
     for width in (1200, 700, 400):
         show(browser, html, tmp_path, width=width)
         assert browser.get_log("browser") == []  # type: ignore[no-untyped-call] # selenium's own, without types
@@ -78,21 +77,21 @@ def test_no_errors_and_no_horizontal_scroll(
         assert script(browser, "performance.getEntriesByType('resource').length") == 0
 
 
-def test_the_chart_has_marks_that_can_be_seen(good: Bundle, browser: webdriver.Chrome, tmp_path: Path) -> None:
-    show(browser, render_html(good), tmp_path)
-    marks = browser.find_elements(By.CSS_SELECTOR, "svg.chart path[aria-roledescription=bar]")
+def test_the_chart_has_marks_that_can_be_seen(page_of: Pages, browser: webdriver.Chrome, tmp_path: Path) -> None:
+    show(browser, page_of("good"), tmp_path)
+    marks = browser.find_elements(By.CSS_SELECTOR, "[data-plot=time] svg [data-mark]")
     assert len(marks) == 8
     assert all(mark.size["width"] > 1 and mark.size["height"] > 5 for mark in marks)
-    drawing = browser.find_element(By.CSS_SELECTOR, "svg.chart")
+    drawing = browser.find_element(By.CSS_SELECTOR, "[data-plot=time] svg")
     assert marks[0].rect["width"] / drawing.rect["width"] == pytest.approx(1.0, abs=0.03)
     # The widths are the shares: 0.12 of 0.52 for the second operator.
     assert marks[1].rect["width"] / marks[0].rect["width"] == pytest.approx(0.12 / 0.52, rel=0.02)
 
 
-def test_light_and_dark_differ_and_the_chart_follows(good: Bundle, browser: webdriver.Chrome, tmp_path: Path) -> None:
+def test_light_and_dark_differ_and_the_chart_follows(page_of: Pages, browser: webdriver.Chrome, tmp_path: Path) -> None:
     colours = []
     for scheme in ("light", "dark"):
-        show(browser, render_html(good), tmp_path, scheme=scheme)
+        show(browser, page_of("good"), tmp_path, scheme=scheme)
         chart = script(browser, "getComputedStyle(document.querySelector('svg.chart text')).fill")
         colours.append((script(browser, "getComputedStyle(document.body).backgroundColor"), chart))
         assert chart == script(browser, "getComputedStyle(document.body).color")
@@ -100,8 +99,8 @@ def test_light_and_dark_differ_and_the_chart_follows(good: Bundle, browser: webd
     assert colours[0][1] != colours[1][1]
 
 
-def test_the_skip_link_is_first_and_shows_itself(good: Bundle, browser: webdriver.Chrome, tmp_path: Path) -> None:
-    show(browser, render_html(good), tmp_path)
+def test_the_skip_link_is_first_and_shows_itself(page_of: Pages, browser: webdriver.Chrome, tmp_path: Path) -> None:
+    show(browser, page_of("good"), tmp_path)
     browser.find_element(By.TAG_NAME, "body").send_keys("\ue004")  # Tab
     focused = browser.switch_to.active_element
     assert focused.text == "Skip to the report"
@@ -110,8 +109,8 @@ def test_the_skip_link_is_first_and_shows_itself(good: Bundle, browser: webdrive
     assert browser.switch_to.active_element.get_attribute("id") == "main"
 
 
-def test_hostile_names_run_nothing(hostile: Bundle, browser: webdriver.Chrome, tmp_path: Path) -> None:
-    show(browser, render_html(hostile), tmp_path)
-    assert script(browser, "document.scripts.length") == 0
+def test_hostile_names_run_nothing(page_of: Pages, browser: webdriver.Chrome, tmp_path: Path) -> None:
+    show(browser, page_of("hostile"), tmp_path)
+    assert script(browser, "document.scripts.length") == 3  # ours, and two that hold data
     assert script(browser, "document.images.length") == 0
     assert "<script>alert(1)</script>" in browser.find_element(By.TAG_NAME, "main").text

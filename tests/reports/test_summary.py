@@ -9,7 +9,7 @@ import pytest
 from day0.codec import body_hash
 from day0.records import Gap, Inventory, InventoryEntry, StageResult, Verdict
 from day0.reports.bundle import Bundle
-from day0.reports.chart import COLOURS
+from day0.reports.charts.marks import COLOURS
 from day0.reports.findings import MEANINGS
 from day0.reports.stages import judge_stages
 from day0.reports.summarise import summarise

@@ -1,0 +1,1 @@
+"""Charts of a report: drawn by altair as SVG, one file each."""
