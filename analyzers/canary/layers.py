@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import NoneType
 from typing import Any
 
 import torch
@@ -16,12 +18,25 @@ __all__ = ["Both", "first_layers", "layer_kinds", "layers_elsewhere"]
 
 
 def layer_kinds(model: nn.Module) -> dict[str, str]:
-    """Return one layer path for each different set of submodule classes."""
+    """Return one layer path for each kind: layers with other modules in them, or modules that say they are of another type.
+
+    Windows and types of attention are attributes in many models, and no classes.
+    """
     kinds: dict[str, str] = {}
     for path, layer in decoder_layers(model).items():
-        classes = [f"{name}:{type(module).__name__}" for name, module in layer.named_children()]
-        kinds.setdefault(" ".join(classes), path)
+        inside = [f"{name}:{type(module).__name__}{_said(module)}" for name, module in layer.named_modules()]
+        kinds.setdefault(" ".join(inside), path)
     return kinds
+
+
+_KIND_NAMES = re.compile(r"(\w+_)?type|\w*window\w*|(is|has|use|with)_\w+")
+
+
+def _said(module: nn.Module) -> str:
+    """Return the plain attributes by which a module says of what kind it is."""
+    told = {name: value for name, value in vars(module).items() if _KIND_NAMES.fullmatch(name)}
+    plain = {name: value for name, value in told.items() if isinstance(value, (bool, int, str, NoneType))}
+    return f"{sorted(plain.items())}" if plain else ""
 
 
 def first_layers(model: nn.Module) -> tuple[str, ...]:

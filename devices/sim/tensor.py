@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import weakref
+from contextlib import nullcontext
 from typing import Any, Self
 
 import torch
@@ -36,15 +37,19 @@ class SimTensor(torch.Tensor):
         Raises torch.OutOfMemoryError if the device has not that much.
         """
         STATE.allocated(raw, index)
-        made: Self = torch.Tensor._make_wrapper_subclass(
-            cls,
-            raw.size(),
-            strides=raw.stride(),
-            storage_offset=raw.storage_offset(),
-            dtype=raw.dtype,
-            device=torch.device("sim", index),
-            requires_grad=False,
-        )
+        # A view of a tensor from outside of inference mode is none of that mode's: torch refuses to track it otherwise.
+        inference = raw.is_inference()
+        same = inference == torch.is_inference_mode_enabled()
+        with nullcontext() if same else torch.inference_mode(inference):
+            made: Self = torch.Tensor._make_wrapper_subclass(
+                cls,
+                raw.size(),
+                strides=raw.stride(),
+                storage_offset=raw.storage_offset(),
+                dtype=raw.dtype,
+                device=torch.device("sim", index),
+                requires_grad=False,
+            )
         made.raw = raw
         _share_storage(made)
         return made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 
 from day0.errors import Day0Error
 from day0.reference_ops.mxfp4_decode import BLOCK
@@ -115,6 +115,11 @@ class ToyConfig:
     """Tokens in a page of the cache."""
     max_positions: int = 4096
 
+    expert_batch: int = 0
+    """So many of the chosen experts are decoded at a time, for a device without room for a layer's; 0: all at once."""
+    expert_slots: int = 0
+    """So many experts are kept in FP8 between calls, and the others converted when they are chosen; 0: none."""
+
     def __post_init__(self) -> None:
         """Refuse what cannot be built."""
         self._refuse_sizes()
@@ -125,6 +130,7 @@ class ToyConfig:
     def _refuse_sizes(self) -> None:
         may_be_zero = {
             *("dense_layers", "latent_size", "index_pool", "shared_head_dim", "vision_global_tokens", "vision_keep"),
+            *("expert_batch", "expert_slots"),
         }
         for field in fields(self):
             value = getattr(self, field.name)
@@ -165,6 +171,8 @@ class ToyConfig:
             _refuse("expert_groups", "expected two experts or more in a group, got 1")
         if kept > groups:
             _refuse("expert_groups_kept", f"expected at most {groups}, got {kept}")
+        if self.expert_batch and self.expert_slots:
+            _refuse("expert_batch", "an expert cache has batches of its own: give expert_slots or expert_batch")
         left = experts // groups * kept
         if self.experts_per_token > left:
             what = f"expected at most the {left} experts of the kept groups, got {self.experts_per_token}"
@@ -196,6 +204,10 @@ class ToyConfig:
         situ = self.activation == "situ"
         limit = self.activation_limit if self.activation == "swiglu_clamped" else 0.0
         return limit, self.situ_beta if situ else 0.0, self.situ_linear_beta if situ else 0.0
+
+    def architecture(self) -> ToyConfig:
+        """Return the config without what says how the model is served: weights are the same for all of these."""
+        return replace(self, expert_batch=0, expert_slots=0)
 
     def as_dict(self) -> dict[str, object]:
         """Return all fields as plain data."""

@@ -8,7 +8,13 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from day0.converters.workspace import DecodeEveryTime, ExpertWorkspace, PackedExperts, RoutedWorkspace
+from day0.converters.workspace import (
+    BatchedExperts,
+    DecodeEveryTime,
+    ExpertWorkspace,
+    PackedExperts,
+    RoutedWorkspace,
+)
 from day0.models.toy.calls import Calls
 from day0.models.toy.config import ToyConfig
 from day0.reference_ops.mxfp4_decode import BLOCK
@@ -79,7 +85,9 @@ class Experts(nn.Module):
     def __init__(self, config: ToyConfig, calls: Calls, name: str) -> None:
         super().__init__()
         self.config, self.calls = config, calls
-        self.workspace: ExpertWorkspace | RoutedWorkspace = DecodeEveryTime(calls)
+        self.workspace: ExpertWorkspace | RoutedWorkspace = (
+            BatchedExperts(calls, config.expert_batch) if config.expert_batch else DecodeEveryTime(calls)
+        )
         width, inner = config.latent_size or config.hidden_size, config.moe_intermediate_size
         self.w1 = Mxfp4Weight(f"{name}.w1", config.n_experts, inner, width)
         self.w3 = Mxfp4Weight(f"{name}.w3", config.n_experts, inner, width)

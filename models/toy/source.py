@@ -15,6 +15,7 @@ from day0.hashing import hash_json
 from day0.models.spec import ModelSpec
 from day0.models.toy.config import ToyConfig
 from day0.models.toy.model import ToyModel, make_toy
+from day0.models.toy.online import cache_experts
 from day0.models.toy.variants import VARIANTS
 from day0.models.toy.weights import SEED, WEIGHTS_HASH, load_weights, make_weights, weights_path
 from day0.playbook import ModelPlan
@@ -41,13 +42,16 @@ def open_toy(plan: ModelPlan) -> ModelSpec:
     dtype = dtype_of(plan.dtype)
     if not dtype.is_floating_point or dtype.itemsize < 2:
         raise Day0Error(f"--dtype {plan.dtype}", "the toy computes in it and cannot", hint="use float32 or bfloat16")
-    weights = WEIGHTS_HASH if config == ToyConfig() else f"seed {SEED}"
+    trained = config.architecture() == ToyConfig()
+    weights = WEIGHTS_HASH if trained else f"seed {SEED}"
 
     def build(device: str) -> nn.Module:
         if device == "meta":
             return make_toy(config, "meta").to(dtype)
-        model = _with_weights(config)
-        return model.to(dtype).to(device)
+        model = _with_weights(config).to(dtype).to(device)
+        if config.expert_slots:
+            cache_experts(model, slots=config.expert_slots)
+        return model
 
     return ModelSpec(
         source=plan.source,
@@ -59,8 +63,8 @@ def open_toy(plan: ModelPlan) -> ModelSpec:
         sparse_top_k=config.index_topk,
         max_positions=config.max_positions,
         build=build,
-        trained=config == ToyConfig(),
-        read_weights=_reader if config == ToyConfig() else None,
+        trained=trained,
+        read_weights=_reader if trained else None,
     )
 
 
@@ -76,7 +80,7 @@ def _reader() -> Callable[[str], torch.Tensor]:
 
 def _with_weights(config: ToyConfig) -> ToyModel:
     model = make_toy(config)
-    if config == ToyConfig():
+    if config.architecture() == ToyConfig():
         load_weights(model)
     else:
         model.load_state_dict(make_weights(config))

@@ -296,3 +296,33 @@ def test_nothing_warns() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         (torch.ones(2, device="sim") + torch.ones(2, device="sim")).cpu()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: x[0],
+        lambda x: x + 1,
+        lambda x: x.t(),
+        lambda x: x.detach(),
+        lambda x: (x + 1)[0],
+        lambda x: x[0].add_(0),
+        lambda x: x.split(1)[1],
+        lambda x: torch.cat((x[0], x[1])),
+        lambda x: x.as_strided((2,), (1,)),
+        lambda x: x.clone(),
+    ],
+)
+def test_inference_mode_is_that_of_other_devices(use: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    # Views of tensors from outside could not be made: "Cannot set version_counter for inference tensor".
+    host = torch.arange(6.0).reshape(2, 3)
+    device = host.to("sim")
+    with torch.inference_mode():
+        expected, got = use(host), use(device)
+        inside_host, inside = host + 1, device + 1
+    assert (got.is_inference(), got.tolist()) == (expected.is_inference(), expected.tolist())
+    # What was made inside of the mode stays its own afterwards.
+    assert use(device).is_inference() == use(host).is_inference() is False
+    assert inside[0].is_inference() == inside_host[0].is_inference() is True
+    with pytest.raises(RuntimeError, match="Inplace update to inference tensor"):
+        inside.add_(1)

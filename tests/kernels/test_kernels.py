@@ -17,6 +17,7 @@ from day0.kernels.torch.grouped_mm import grouped_mm
 from day0.kernels.torch.histc import histc
 from day0.kernels.torch.lightning_indexer import by_flat_heads
 from day0.kernels.torch.mxfp4_decode import by_table
+from day0.kernels.torch.native_layer_norm import native_layer_norm
 from day0.kernels.torch.rsqrt import rsqrt
 from day0.kernels.torch.sparse_mla_prefill import by_gather
 from day0.kernels.torch.topk import topk
@@ -252,3 +253,30 @@ def test_rsqrt_equals_torch(dtype: torch.dtype) -> None:
     got, expected = rsqrt(values), torch.rsqrt(values)
     assert torch.equal(torch.isnan(got), torch.isnan(expected))
     torch.testing.assert_close(got, expected, equal_nan=True, rtol=torch.finfo(dtype).eps, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("affine", [True, False])
+def test_layer_norm_equals_torch(dtype: torch.dtype, affine: bool) -> None:
+    x, weight, bias = (
+        torch.randn(*size, generator=torch.Generator().manual_seed(3)).to(dtype)
+        for size in ((2, 5, 3, 8), (3, 8), (3, 8))
+    )
+    given_ = (x, [3, 8], weight if affine else None, bias if affine else None, 1e-5)
+    for got, right in zip(native_layer_norm(*given_), torch.native_layer_norm(*given_), strict=True):
+        assert (got.shape, got.dtype) == (right.shape, right.dtype)
+        torch.testing.assert_close(got, right)
+    assert native_layer_norm(x[:0], *given_[1:])[0].shape == (0, 5, 3, 8)
+
+
+def test_layer_norm_of_half_types_is_rounded_once() -> None:
+    x = torch.randn(64, 128, generator=torch.Generator().manual_seed(0)).bfloat16()
+    weight = torch.full((128,), 960.0).bfloat16()
+    bias = -960.0 * x[0].float().bfloat16()  # cancels in the first row
+    right = torch.native_layer_norm(x.double(), [128], weight.double(), bias.double(), 1e-5)[0]
+    error = (native_layer_norm(x, [128], weight, bias, 1e-5)[0].double() - right).abs()
+    assert bool((error <= right.abs() * 2.0**-8 + 1e-3).all())
+    # What torch's composite kernel does: the rows are stored in the half type before the weight.
+    rows = torch.native_layer_norm(x, [128], None, None, 1e-5)[0]
+    early = torch.addcmul(bias, rows, weight)
+    assert float((early.double() - right).abs()[0].max()) > 10 * float(error[0].max())

@@ -84,3 +84,18 @@ def test_experts_in_batches_fit_where_a_layer_does_not(sim: torch.device) -> Non
         logits(model, tokens_BS.to(sim))
     batch_experts(model, 2)
     torch.testing.assert_close(logits(model, tokens_BS.to(sim)).cpu(), right, rtol=1e-4, atol=1e-4)
+
+
+def test_experts_in_a_cache_on_sim_are_the_same_bits(sim: torch.device) -> None:
+    # Conversions run in inference mode, where views of tensors on sim could not be made.
+    tokens_BS = ids(1, 4)
+    model = toy(SMALL, torch.float32, references())
+    right = logits(model, tokens_BS)
+    model = model.to(sim)
+    cache = cache_experts(model, slots=20, scratch=12, checked=True)
+    for _ in range(2):
+        assert torch.equal(logits(model, tokens_BS.to(sim)).cpu(), right)
+    assert cache.metrics().hits > 0
+    threaded = cache_experts(model, slots=8, scratch=2, threads=2, batch=1, checked=True)
+    torch.testing.assert_close(logits(model, tokens_BS.to(sim)).cpu(), right, rtol=1e-4, atol=1e-4)
+    threaded.close()

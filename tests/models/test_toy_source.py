@@ -152,3 +152,16 @@ def test_a_dtype_that_nothing_computes_in_is_refused(dtype: str) -> None:
     with pytest.raises(Day0Error, match="the toy computes in it and cannot") as caught:
         open_toy(ModelPlan(source="toy", dtype=dtype))
     assert caught.value.where == f"--dtype {dtype}"
+
+
+def test_batches_and_slots_are_ways_to_serve_the_same_trained_model() -> None:
+    plain, batched, cached = (open_toy(plan(**one)) for one in ({}, {"expert_batch": 2}, {"expert_slots": 12}))
+    assert batched.trained and cached.trained and batched.read_weights is not None
+    assert len({plain.fingerprint, batched.fingerprint, cached.fingerprint}) == 3
+    right, *others = (step(one.build("cpu"), ids(1, 5)).logits_BSV for one in (plain, batched, cached))
+    for logits_BSV in others:
+        torch.testing.assert_close(logits_BSV, right, rtol=1e-4, atol=1e-4)
+    workspaces = {type(layer.mlp.experts.workspace).__name__ for layer in cached.build("cpu").layers[1:]}  # type: ignore[union-attr]  # a toy
+    assert workspaces == {"CachedExperts"}
+    with pytest.raises(Day0Error, match="an expert cache has batches of its own"):
+        open_toy(plan(expert_batch=2, expert_slots=4))

@@ -1,0 +1,101 @@
+"""Every playbook that ships: it names only what is there, and it runs from the trace to the report.
+
+`make test-long` runs each of them; two of DeepSeek-V3.2 and the toy's run every time, in tests/flow.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from day0.analyzers.canary.stages import choose_stages
+from day0.devices.profile import load_profile
+from day0.errors import Day0Error
+from day0.playbook import Playbook
+from day0.reference_ops.load import load_operators
+from day0.registry.namespaces import load_parents, search_path
+from day0.yamlfile import read_yaml, validate_yaml
+from tests.flow.conftest import PLAYBOOKS, run_day0
+
+BUNDLED = sorted(PLAYBOOKS.glob("*.yaml"))
+NAMES = [path.stem for path in BUNDLED]
+FAMILIES = (
+    "kimi-k3.1", "kimi-linear", "deepseek-v32", "deepseek-v4", "glm-5", "glm-5.3-flash", "gpt-oss", "qwen3",
+)  # fmt: skip
+SKIPPED = {"unfit", ""}
+"""Why a stage of a canary may be left out: the model has nothing for it."""
+
+
+def read(path: Path) -> Playbook:
+    return validate_yaml(Playbook, read_yaml(path))
+
+
+def refuse(path: Path) -> None:
+    """Raise for a playbook that names something that is not there."""
+    plan = read(path)
+    load_profile(plan.device)
+    search_path(plan.register_.namespace, load_parents(()))
+    calls = "phases" if plan.model.source.startswith(("py:", "export:")) else "tokens"
+    choose_stages(plan.canary, calls=calls)
+    for one in plan.check.expect:
+        if one.op.startswith("day0::") and one.op not in load_operators():
+            raise Day0Error("check.expect", f"there is no operator '{one.op}'", hint="see `day0 ops list`")
+
+
+def test_every_family_has_a_playbook() -> None:
+    missing = [family for family in FAMILIES if not any(name.startswith(f"{family}-") for name in NAMES)]
+    assert not missing
+
+
+@pytest.mark.parametrize("path", BUNDLED, ids=NAMES)
+def test_a_playbook_names_only_what_is_there(path: Path) -> None:
+    refuse(path)
+
+
+@pytest.mark.parametrize("path", BUNDLED, ids=NAMES)
+def test_a_playbook_says_what_it_is(path: Path) -> None:
+    plan, text = read(path), path.read_text()
+    assert plan.name == path.stem
+    assert plan.description.endswith(".")
+    assert text.startswith("# ")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("device: sim\n", "device: simm\n", "simm"),
+        ("namespace: kimi/k3.1", "namespace: kimi/k3.2", "'kimi/k3.2' is not declared"),
+        ("    one_op: {}\n", "    one_operator: {}\n", "there is no stage 'one_operator'"),
+        ("metric: worst_error,", "metric: worst_eror,", "worst_eror"),
+        ("  seed: 0\n", "  seed: 0\n  expect: [{op: 'day0::rms', status: fail, reason: x}]\n", "there is no operator"),
+    ],
+)
+def test_a_playbook_that_names_something_else_is_refused(old: str, new: str, said: str, tmp_path: Path) -> None:
+    text = (PLAYBOOKS / "toy-on-sim.yaml").read_text()
+    assert old in text
+    path = tmp_path / "toy-on-sim.yaml"
+    path.write_text(text.replace(old, new))
+    with pytest.raises(Day0Error, match=said):
+        refuse(path)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith(("deepseek-v32", "toy-on-sim"))])
+@pytest.mark.slow
+def test_a_playbook_runs_from_the_trace_to_the_report(name: str, tmp_path: Path) -> None:
+    done = run_day0("run", PLAYBOOKS / f"{name}.yaml", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder = tmp_path / "runs" / name
+    assert (folder / "report" / "report.html").is_file()
+    stages = _stages(folder)
+    assert {stage["name"] for stage in stages if stage["status"] == "fail"} == set()
+    assert {stage["skip"] for stage in stages} <= SKIPPED
+    assert sum(stage["status"] == "pass" for stage in stages) >= 3
+
+
+def _stages(folder: Path) -> list[dict[str, Any]]:
+    body: dict[str, Any] = json.loads((folder / "canary.json").read_text())["body"]
+    stages: list[dict[str, Any]] = body["stages"]
+    return stages
