@@ -16,9 +16,18 @@ from day0.cli.plan_files import opened, stored, with_files
 from day0.codec import Envelope, NewerRecordError, decode, encode
 from day0.errors import Day0Error
 from day0.playbook import Playbook
-from day0.records import CanaryReport, Inventory, Lock, NumericsReport, Record, Trace
+from day0.records import (
+    CanaryReport,
+    EndpointReport,
+    Inventory,
+    Lock,
+    NumericsReport,
+    RanksReport,
+    Record,
+    Trace,
+)
 
-__all__ = ["FILES", "Freshness", "RunFolder", "write_atomically"]
+__all__ = ["BESIDE", "FILES", "Freshness", "RunFolder", "write_atomically"]
 
 R = TypeVar("R", bound=Record)
 
@@ -30,6 +39,12 @@ FILES: dict[type[Record], tuple[str, str]] = {
     CanaryReport: ("canary", "canary.json"),
 }
 """Stage and file of each record."""
+
+BESIDE: dict[type[Record], tuple[str, str]] = {
+    EndpointReport: ("canary --endpoint URL", "endpoint.json"),
+    RanksReport: ("canary ranks N", "ranks.json"),
+}
+"""Records that are no stage of their own: the command that makes each, and its file."""
 
 MAX_RECORD_BYTES = 1 << 30
 
@@ -89,7 +104,7 @@ class RunFolder:
 
     def read(self, kind: type[R]) -> Envelope[R] | None:
         """Read a record; None if it is not there. Raises Day0Error for one that is damaged or too new."""
-        stage, name = FILES[kind]
+        stage, name = FILES.get(kind) or BESIDE[kind]
         state = self._state(name)
         seen = self._seen.get(name)
         if state is not None and seen is not None and seen[0] == state:
