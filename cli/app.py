@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from day0 import __version__
+from day0.cli import complete, complete_bash
 from day0.cli.app_canary import canary_app
 from day0.cli.app_check import add_repro, check_app
 from day0.cli.app_convert import convert_app
@@ -82,7 +83,8 @@ def trace(
     model: Annotated[
         str,
         typer.Argument(
-            help="toy, hf:<type or folder>, py:<module or file>:<factory>, export:<file.pt2> or inputs:<text file>."
+            help="toy, hf:<type or folder>, py:<module or file>:<factory>, export:<file.pt2> or inputs:<text file>.",
+            autocompletion=complete.models,
         ),
     ],
     run: Run = DEFAULT_RUN,
@@ -166,7 +168,12 @@ def inventory(
 
 @app.command()
 def matrix(
-    device: Annotated[list[str], typer.Option("--device", help="Profile or YAML file; repeat it.", metavar="NAME")],
+    device: Annotated[
+        list[str],
+        typer.Option(
+            "--device", help="Profile or YAML file; repeat it.", metavar="NAME", autocompletion=complete.devices
+        ),
+    ],
     run: Run = DEFAULT_RUN,
     with_: With = None,
     csv: Annotated[Path | None, typer.Option(help="Write the whole table as CSV.", metavar="FILE")] = None,
@@ -191,7 +198,12 @@ def register(
     replace: Replace = None,
     upgrade: Annotated[
         list[str] | None,
-        typer.Option("--upgrade", help="Choose anew for this operator only.", metavar="OPERATOR"),
+        typer.Option(
+            "--upgrade",
+            help="Choose anew for this operator only.",
+            metavar="OPERATOR",
+            autocompletion=complete.operators,
+        ),
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; exit code 1 if the lock would change.")
@@ -225,8 +237,10 @@ def register(
 
 @app.command()
 def diff(
-    old: Annotated[Path, typer.Argument(help="Run folder or record, as it was.")],
-    new: Annotated[Path | None, typer.Argument(help="Run folder or record, as it is now.")] = None,
+    old: Annotated[Path, typer.Argument(help="Run folder or record, as it was.", autocompletion=complete.run_folders)],
+    new: Annotated[
+        Path | None, typer.Argument(help="Run folder or record, as it is now.", autocompletion=complete.run_folders)
+    ] = None,
     phases: Annotated[
         tuple[str, str] | None, typer.Option("--phases", help="Compare two phases of one trace.", metavar="A B")
     ] = None,
@@ -343,4 +357,6 @@ add_doctor(app)
 
 def main() -> None:
     """Entry point of the `day0` command."""
+    if complete_bash.asked():
+        complete_bash.answer(app)
     app()
