@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
-from day0 import __version__
 from day0.cli import complete, complete_bash
 from day0.cli.app_canary import canary_app
 from day0.cli.app_check import add_repro, check_app
@@ -22,6 +20,7 @@ from day0.cli.app_ops import ops_app
 from day0.cli.app_report import report_app
 from day0.cli.app_run import add_run
 from day0.cli.app_selftest import add_selftest
+from day0.cli.help_pages import HelpGroup
 from day0.cli.options import (
     DEFAULT_RUN,
     Device,
@@ -43,7 +42,7 @@ __all__ = ["app", "main"]
 STAGES = ("trace", "inventory", "matrix", "register", "check", "canary", "run", "status", "report", "diff")
 
 
-class _InOrder(TyperGroup):
+class _InOrder(HelpGroup):
     """The stages in the order in which they are walked, then the rest."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # typer's own context
@@ -72,10 +71,16 @@ app.add_typer(report_app, name="report")
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False) -> None:
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version, torch's and Python's, and end.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="With --version: also the devices, which imports torch.")
+    ] = False,
+) -> None:
     if version:
-        typer.echo(f"day0 {__version__}")
-        raise typer.Exit(0)
+        call("version", file="version", verbose=verbose)
 
 
 @app.command()
@@ -358,5 +363,5 @@ add_doctor(app)
 def main() -> None:
     """Entry point of the `day0` command."""
     if complete_bash.asked():
-        complete_bash.answer(app)
-    app()
+        complete_bash.answer(lambda: app(prog_name="day0"))
+    app(prog_name="day0")

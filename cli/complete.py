@@ -9,6 +9,8 @@ from pathlib import Path
 
 __all__ = ["devices", "faults", "models", "operators", "playbooks", "run_folders"]
 
+_OPERATOR = re.compile(r'^(?:NAME = |    name=)"((?:aten|day0)::\w+)"', re.MULTILINE)
+"""How a file in reference_ops/ says which operator it is."""
 _RECORDS = ("plan.json", "trace.json", "ops.lock")
 
 
@@ -30,9 +32,8 @@ def devices(incomplete: str) -> list[str]:
 
 def operators(incomplete: str) -> list[str]:
     """Offer the operators that have a contract."""
-    files = sorted((_folder("reference_ops")).glob("*.py"))
-    found = (path.stem for path in files if "\nOP = " in path.read_text(encoding="utf-8"))
-    return [f"aten::{name.removeprefix('aten_')}" if name.startswith("aten_") else f"day0::{name}" for name in found]
+    found = (_OPERATOR.search(path.read_text(encoding="utf-8")) for path in (_folder("reference_ops")).glob("*.py"))
+    return sorted(one[1] for one in found if one)
 
 
 def run_folders(incomplete: str) -> list[str]:
