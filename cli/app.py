@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
-from day0 import __version__
+from day0.cli import complete, complete_bash
 from day0.cli.app_canary import canary_app
 from day0.cli.app_check import add_repro, check_app
 from day0.cli.app_convert import convert_app
@@ -22,6 +21,7 @@ from day0.cli.app_ops import ops_app
 from day0.cli.app_report import report_app
 from day0.cli.app_run import add_run
 from day0.cli.app_selftest import add_selftest
+from day0.cli.help_pages import HelpGroup
 from day0.cli.options import (
     DEFAULT_RUN,
     Device,
@@ -43,7 +43,7 @@ __all__ = ["app", "main"]
 STAGES = ("trace", "inventory", "matrix", "register", "check", "canary", "run", "status", "report", "diff")
 
 
-class _InOrder(TyperGroup):
+class _InOrder(HelpGroup):
     """The stages in the order in which they are walked, then the rest."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # typer's own context
@@ -72,10 +72,16 @@ app.add_typer(report_app, name="report")
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False) -> None:
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version, torch's and Python's, and end.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="With --version: also the devices, which imports torch.")
+    ] = False,
+) -> None:
     if version:
-        typer.echo(f"day0 {__version__}")
-        raise typer.Exit(0)
+        call("version", file="version", verbose=verbose)
 
 
 @app.command()
@@ -83,7 +89,8 @@ def trace(
     model: Annotated[
         str,
         typer.Argument(
-            help="toy, hf:<type or folder>, py:<module or file>:<factory>, export:<file.pt2> or inputs:<text file>."
+            help="toy, hf:<type or folder>, py:<module or file>:<factory>, export:<file.pt2> or inputs:<text file>.",
+            autocompletion=complete.models,
         ),
     ],
     run: Run = DEFAULT_RUN,
@@ -167,7 +174,12 @@ def inventory(
 
 @app.command()
 def matrix(
-    device: Annotated[list[str], typer.Option("--device", help="Profile or YAML file; repeat it.", metavar="NAME")],
+    device: Annotated[
+        list[str],
+        typer.Option(
+            "--device", help="Profile or YAML file; repeat it.", metavar="NAME", autocompletion=complete.devices
+        ),
+    ],
     run: Run = DEFAULT_RUN,
     with_: With = None,
     csv: Annotated[Path | None, typer.Option(help="Write the whole table as CSV.", metavar="FILE")] = None,
@@ -192,7 +204,12 @@ def register(
     replace: Replace = None,
     upgrade: Annotated[
         list[str] | None,
-        typer.Option("--upgrade", help="Choose anew for this operator only.", metavar="OPERATOR"),
+        typer.Option(
+            "--upgrade",
+            help="Choose anew for this operator only.",
+            metavar="OPERATOR",
+            autocompletion=complete.operators,
+        ),
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; exit code 1 if the lock would change.")
@@ -222,20 +239,6 @@ def register(
         force=force,
         json=json,
     )
-
-
-@app.command()
-def schema(
-    name: Annotated[str, typer.Argument(help="trace, playbook, ...; without a name all of them are listed.")] = "",
-    out: Annotated[Path | None, typer.Option("--out", help="Write into this folder.", metavar="DIR")] = None,
-) -> None:
-    """Print the JSON Schema of a record or of playbooks.
-
-    Example: day0 schema playbook > playbook.schema.json
-
-    An editor completes a playbook that begins with: # yaml-language-server: $schema=playbook.schema.json
-    """
-    call("schema", file="schemas", name=name, out=out)
 
 
 @app.command("export-inputs")
@@ -326,4 +329,6 @@ add_doctor(app)
 
 def main() -> None:
     """Entry point of the `day0` command."""
-    app()
+    if complete_bash.asked():
+        complete_bash.answer(lambda: app(prog_name="day0"))
+    app(prog_name="day0")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from day0.cli import complete
 from day0.cli.options import Json, call
 
 __all__ = ["device_app"]
@@ -16,25 +17,44 @@ device_app = typer.Typer(help="Device profiles.", no_args_is_help=True, rich_mar
 
 @device_app.command("list")
 def device_list(json: Json = False) -> None:
-    """List the profiles that ship with day0."""
+    """List the profiles that ship with day0.
+
+    Example: day0 device list
+    """
     call("device_list", file="devices", json=json)
 
 
 @device_app.command("show")
-def device_show(name: Annotated[str, typer.Argument(help="Profile name or YAML file.")], json: Json = False) -> None:
-    """Show a profile: what the device lacks, with the evidence."""
+def device_show(
+    name: Annotated[str, typer.Argument(help="Profile name or YAML file.", autocompletion=complete.devices)],
+    json: Json = False,
+) -> None:
+    """Show a profile: what the device lacks, with the evidence.
+
+    Example: day0 device show sim
+
+    A profile of your own begins with a copy: day0 device show sim > mine.yaml
+    """
     call("device_show", file="devices", name=name, json=json)
 
 
 @device_app.command("schema")
 def device_schema() -> None:
-    """Print the JSON Schema of a profile, for editors that complete and check YAML."""
+    """Print the JSON Schema of a profile, for editors that complete and check YAML.
+
+    Example: day0 device schema > device.schema.json
+    """
     call("device_schema", file="devices")
 
 
 @device_app.command("probe")
 def device_probe(
-    device: Annotated[str, typer.Option("--device", help="Profile, YAML file or torch device.", metavar="NAME")],
+    device: Annotated[
+        str,
+        typer.Option(
+            "--device", help="Profile, YAML file or torch device.", metavar="NAME", autocompletion=complete.devices
+        ),
+    ],
     trace: Annotated[
         list[Path] | None,
         typer.Option(

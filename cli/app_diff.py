@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from day0.cli import complete
 from day0.cli.options import Json, call
 
 __all__ = ["add_diff"]
@@ -19,8 +20,10 @@ def add_diff(app: typer.Typer) -> None:
 
 
 def _diff(
-    old: Annotated[Path, typer.Argument(help="Run folder or record, as it was.")],
-    new: Annotated[Path | None, typer.Argument(help="Run folder or record, as it is now.")] = None,
+    old: Annotated[Path, typer.Argument(help="Run folder or record, as it was.", autocompletion=complete.run_folders)],
+    new: Annotated[
+        Path | None, typer.Argument(help="Run folder or record, as it is now.", autocompletion=complete.run_folders)
+    ] = None,
     phases: Annotated[
         tuple[str, str] | None, typer.Option("--phases", help="Compare two phases of one trace.", metavar="A B")
     ] = None,

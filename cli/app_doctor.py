@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from day0.cli import complete
 from day0.cli.options import Json, call
 
 __all__ = ["add_doctor"]
@@ -23,7 +24,12 @@ def _doctor(
     ] = None,
     device: Annotated[
         list[str] | None,
-        typer.Option("--device", help="Profile or YAML file of a device that has to work too.", metavar="NAME"),
+        typer.Option(
+            "--device",
+            help="Profile or YAML file of a device that has to work too.",
+            metavar="NAME",
+            autocompletion=complete.devices,
+        ),
     ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds until something counts as hung.")] = 60.0,
     json: Json = False,

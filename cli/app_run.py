@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from day0.cli import complete
 from day0.cli.options import (
     DEFAULT_RUN,
     AllowUnverified,
@@ -36,7 +37,11 @@ def add_run(app: typer.Typer) -> None:
 def _run(
     playbooks: Annotated[
         list[Path],
-        typer.Argument(help="Playbooks in YAML, or names of those that ship with day0.", metavar="PLAYBOOK..."),
+        typer.Argument(
+            help="Playbooks in YAML, or names of those that ship with day0.",
+            metavar="PLAYBOOK...",
+            autocompletion=complete.playbooks,
+        ),
     ],
     run: Annotated[
         Path | None,

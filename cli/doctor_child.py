@@ -105,6 +105,19 @@ def _compiler(argument: str) -> dict[str, Any]:
     return {"version": torch.__version__}
 
 
+def _accelerators(argument: str) -> dict[str, Any]:
+    """Name the devices that torch sees; the simulated one is always there."""
+    import torch
+
+    found = [f"cpu: {torch.get_num_threads()} threads"]
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is not None and torch.accelerator.is_available():
+        ask = getattr(torch.get_device_module(accelerator), "get_device_name", None)
+        for number in range(torch.accelerator.device_count()):
+            found.append(f"{accelerator.type}:{number}: {ask(number) if ask else accelerator.type}")
+    return {"devices": [*found, "sim: simulated"]}
+
+
 def _plugins(argument: str) -> dict[str, Any]:
     """Name the distributions that bring implementations."""
     names = {point.dist.name for point in metadata.entry_points(group="day0.implementations") if point.dist is not None}
@@ -126,6 +139,7 @@ PARTS: dict[str, Callable[[str], dict[str, Any]]] = {
     "device": _device,
     "extra": _extra,
     "compiler": _compiler,
+    "accelerators": _accelerators,
     "plugins": _plugins,
     "plugin": _plugin,
 }

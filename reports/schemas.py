@@ -16,7 +16,8 @@ from pydantic_core import core_schema
 from day0.analyzers.diff.change import Diff
 from day0.codec import SCHEMAS
 from day0.errors import Day0Error, near_names
-from day0.playbook import Playbook
+from day0.playbook import Playbook, PlaybookHead
+from day0.reports.schema_playbook import with_language
 from day0.reports.summary import Summary
 
 __all__ = ["file_name", "schema_names", "schema_of"]
@@ -57,7 +58,9 @@ def schema_of(name: str) -> dict[str, Any]:
     definitions = body.pop("$defs", {})
     head = {"$schema": DIALECT, "$id": f"urn:day0:schema:{name}:{number}", "title": f"day0.{name}/{number}"}
     if name == "playbook":
-        return {**head, **_without(body, "title"), "$defs": definitions}
+        own = PlaybookHead.model_json_schema(schema_generator=_Generate, ref_template="#/$defs/{model}")
+        definitions = {**definitions, **own.pop("$defs", {})}
+        return {**head, **with_language(_without(body, "title"), definitions, own)}
     schema = {"const": f"day0.{name}/{number}"}
     if name == "diff":
         properties = {"schema": schema, **body["properties"]}

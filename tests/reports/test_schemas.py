@@ -72,6 +72,18 @@ def test_playbooks_are_valid(path: Path) -> None:
     assert errors("playbook", yaml.safe_load(path.read_text(encoding="utf-8"))) == []
 
 
+def test_variables_includes_and_a_matrix_are_no_mistakes() -> None:
+    good = yaml.safe_load((ROOT / "playbooks/toy-on-sim.yaml").read_text(encoding="utf-8"))
+    variables = {"vars": {"n": 2}, "workload": {"batch": "${n}"}, "check": {"regimes": ["wide", "${r}"]}}
+    assert (
+        errors("playbook", {**good, **variables, "matrix": {"device": ["sim"], "exclude": [{"device": "sim"}]}}) == []
+    )
+    assert errors("playbook", {"include": ["toy-on-sim"], "remove": ["canary.stages"]}) == []
+    assert errors("playbook", {"name": "x"}), "it includes nothing, so it has to have all that a plan needs"
+    assert errors("playbook", {**good, "workload": {"batch": "n"}})
+    assert errors("playbook", {**good, "matrix": {"device": "sim"}})
+
+
 def test_a_mistake_in_a_playbook_shows_in_the_editor() -> None:
     good = yaml.safe_load((ROOT / "playbooks/toy-on-sim.yaml").read_text(encoding="utf-8"))
     assert errors("playbook", {**good, "modle": {}})
@@ -79,7 +91,7 @@ def test_a_mistake_in_a_playbook_shows_in_the_editor() -> None:
     assert errors("playbook", {**good, "canary": {"soak_s": -1}})
     properties = schema_of("playbook")["$defs"]["CheckPlan"]["properties"]
     assert properties["level"]["description"] == "Operators, the whole model, or both."
-    assert properties["level"]["enum"] == ["ops", "model", "all"]
+    assert properties["level"]["anyOf"][0]["enum"] == ["ops", "model", "all"]
     assert schema_of("playbook")["properties"]["register"], "by the name that stands in the file"
 
 
