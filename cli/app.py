@@ -12,23 +12,23 @@ import typer
 from typer.core import TyperGroup
 
 from day0 import __version__
+from day0.cli import complete, complete_bash
 from day0.cli.app_canary import canary_app
 from day0.cli.app_check import add_repro, check_app
 from day0.cli.app_convert import convert_app
 from day0.cli.app_devices import device_app
+from day0.cli.app_doctor import add_doctor
 from day0.cli.app_ops import ops_app
+from day0.cli.app_report import report_app
+from day0.cli.app_run import add_run
 from day0.cli.app_selftest import add_selftest
 from day0.cli.options import (
     DEFAULT_RUN,
-    AllowUnverified,
     Device,
     Fallback,
     Force,
-    Frozen,
     Json,
-    Locked,
     Namespace,
-    Plant,
     Replace,
     Replacements,
     Run,
@@ -68,6 +68,7 @@ app.add_typer(check_app, name="check")
 app.add_typer(convert_app, name="convert")
 app.add_typer(device_app, name="device")
 app.add_typer(ops_app, name="ops")
+app.add_typer(report_app, name="report")
 
 
 @app.callback(invoke_without_command=True)
@@ -82,7 +83,8 @@ def trace(
     model: Annotated[
         str,
         typer.Argument(
-            help="toy, hf:<type or folder>, py:<module or file>:<factory>, export:<file.pt2> or inputs:<text file>."
+            help="toy, hf:<type or folder>, py:<module or file>:<factory>, export:<file.pt2> or inputs:<text file>.",
+            autocompletion=complete.models,
         ),
     ],
     run: Run = DEFAULT_RUN,
@@ -166,7 +168,12 @@ def inventory(
 
 @app.command()
 def matrix(
-    device: Annotated[list[str], typer.Option("--device", help="Profile or YAML file; repeat it.", metavar="NAME")],
+    device: Annotated[
+        list[str],
+        typer.Option(
+            "--device", help="Profile or YAML file; repeat it.", metavar="NAME", autocompletion=complete.devices
+        ),
+    ],
     run: Run = DEFAULT_RUN,
     with_: With = None,
     csv: Annotated[Path | None, typer.Option(help="Write the whole table as CSV.", metavar="FILE")] = None,
@@ -191,7 +198,12 @@ def register(
     replace: Replace = None,
     upgrade: Annotated[
         list[str] | None,
-        typer.Option("--upgrade", help="Choose anew for this operator only.", metavar="OPERATOR"),
+        typer.Option(
+            "--upgrade",
+            help="Choose anew for this operator only.",
+            metavar="OPERATOR",
+            autocompletion=complete.operators,
+        ),
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; exit code 1 if the lock would change.")
@@ -223,68 +235,12 @@ def register(
     )
 
 
-@app.command("run")
-def run_(
-    playbook: Annotated[Path, typer.Argument(help="A playbook in YAML, or the name of one that ships with day0.")],
-    run: Annotated[Path | None, typer.Option("--run", help="Run folder; else runs/<name>.", metavar="DIR")] = None,
-    device: Device = None,
-    with_: With = None,
-    without: Without = None,
-    replacements: Replacements = None,
-    replace: Replace = None,
-    allow_unverified: AllowUnverified = False,
-    locked: Locked = False,
-    frozen: Frozen = False,
-    plant: Plant = None,
-    force: Force = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run and why, and end.")] = False,
-    json: Json = False,
-) -> None:
-    """Walk all five stages of a playbook and write the report; what is fresh is not run again.
-
-    Example: day0 run playbooks/toy-on-sim.yaml
-    """
-    call(
-        "run",
-        playbook=playbook,
-        run=run,
-        device=device,
-        load=with_ or [],
-        without=without or [],
-        replacements=replacements,
-        replace=replace or [],
-        allow_unverified=allow_unverified,
-        locked=locked,
-        frozen=frozen,
-        plant=plant or [],
-        force=force,
-        dry_run=dry_run,
-        json=json,
-    )
-
-
-@app.command()
-def status(run: Run = DEFAULT_RUN, json: Json = False) -> None:
-    """Say of each stage whether it is fresh, stale or missing, and why.
-
-    Example: day0 status --run runs/toy-on-sim
-    """
-    call("status", run=run, json=json)
-
-
-@app.command()
-def report(run: Run = DEFAULT_RUN, json: Json = False) -> None:
-    """Write the report of a run folder: HTML, Markdown, JSON and JUnit.
-
-    Example: day0 report --run runs/toy-on-sim
-    """
-    call("report", run=run, json=json)
-
-
 @app.command()
 def diff(
-    old: Annotated[Path, typer.Argument(help="Run folder or record, as it was.")],
-    new: Annotated[Path | None, typer.Argument(help="Run folder or record, as it is now.")] = None,
+    old: Annotated[Path, typer.Argument(help="Run folder or record, as it was.", autocompletion=complete.run_folders)],
+    new: Annotated[
+        Path | None, typer.Argument(help="Run folder or record, as it is now.", autocompletion=complete.run_folders)
+    ] = None,
     phases: Annotated[
         tuple[str, str] | None, typer.Option("--phases", help="Compare two phases of one trace.", metavar="A B")
     ] = None,
@@ -303,6 +259,20 @@ def diff(
     Example: day0 diff runs/v32 --phases prefill decode
     """
     call("diff", file="diff", old=old, new=new, phases=phases, only=only or [], gate=gate, everything=all_, json=json)
+
+
+@app.command()
+def schema(
+    name: Annotated[str, typer.Argument(help="trace, playbook, ...; without a name all of them are listed.")] = "",
+    out: Annotated[Path | None, typer.Option("--out", help="Write into this folder.", metavar="DIR")] = None,
+) -> None:
+    """Print the JSON Schema of a record or of playbooks.
+
+    Example: day0 schema playbook > playbook.schema.json
+
+    An editor completes a playbook that begins with: # yaml-language-server: $schema=playbook.schema.json
+    """
+    call("schema", file="schemas", name=name, out=out)
 
 
 @app.command("export-inputs")
@@ -379,10 +349,14 @@ def fit(
     )
 
 
+add_run(app)
 add_repro(app)
 add_selftest(app)
+add_doctor(app)
 
 
 def main() -> None:
     """Entry point of the `day0` command."""
+    if complete_bash.asked():
+        complete_bash.answer(app)
     app()

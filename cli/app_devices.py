@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from day0.cli import complete
 from day0.cli.options import Json, call
 
 __all__ = ["device_app"]
@@ -21,7 +22,10 @@ def device_list(json: Json = False) -> None:
 
 
 @device_app.command("show")
-def device_show(name: Annotated[str, typer.Argument(help="Profile name or YAML file.")], json: Json = False) -> None:
+def device_show(
+    name: Annotated[str, typer.Argument(help="Profile name or YAML file.", autocompletion=complete.devices)],
+    json: Json = False,
+) -> None:
     """Show a profile: what the device lacks, with the evidence."""
     call("device_show", file="devices", name=name, json=json)
 
@@ -34,7 +38,12 @@ def device_schema() -> None:
 
 @device_app.command("probe")
 def device_probe(
-    device: Annotated[str, typer.Option("--device", help="Profile, YAML file or torch device.", metavar="NAME")],
+    device: Annotated[
+        str,
+        typer.Option(
+            "--device", help="Profile, YAML file or torch device.", metavar="NAME", autocompletion=complete.devices
+        ),
+    ],
     trace: Annotated[
         list[Path] | None,
         typer.Option(

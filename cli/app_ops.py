@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from day0.cli import complete
 from day0.cli.options import DEFAULT_RUN, Json, Run, With, Without, call
 
 __all__ = ["ops_app"]
@@ -47,7 +48,10 @@ def ops_list(
 
 @ops_app.command("show")
 def ops_show(
-    name: Annotated[str, typer.Argument(help="Operator, such as day0::topk_tokens or aten::silu.")],
+    name: Annotated[
+        str,
+        typer.Argument(help="Operator, such as day0::topk_tokens or aten::silu.", autocompletion=complete.operators),
+    ],
     with_: With = None,
     without: Without = None,
     json: Json = False,
@@ -61,7 +65,10 @@ def ops_show(
 
 @ops_app.command("verify")
 def ops_verify(
-    name: Annotated[str | None, typer.Argument(help="Operator, such as day0::topk_tokens; else all.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Operator, such as day0::topk_tokens; else all.", autocompletion=complete.operators),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Compare references with other people's code, as far as it is installed; exit code 1 if one differs.
@@ -148,7 +155,10 @@ def ops_new(
     dir_: Annotated[Path, typer.Option("--dir", help="Checkout of day0, or any folder.", metavar="DIR")] = Path(),
     kind: Annotated[str | None, typer.Option(help="operator (with a kernel) or kernel.", metavar="KIND")] = None,
     for_: Annotated[
-        str | None, typer.Option("--for", help="Write a kernel of this operator.", metavar="OPERATOR")
+        str | None,
+        typer.Option(
+            "--for", help="Write a kernel of this operator.", metavar="OPERATOR", autocompletion=complete.operators
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -186,7 +196,9 @@ def ops_diff(
 
 @ops_app.command("explain")
 def ops_explain(
-    name: Annotated[str | None, typer.Argument(help="Operator, such as aten::topk; else all.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Operator, such as aten::topk; else all.", autocompletion=complete.operators)
+    ] = None,
     run: Run = DEFAULT_RUN,
     json: Json = False,
 ) -> None:

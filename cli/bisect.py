@@ -26,7 +26,7 @@ __all__ = ["bisect"]
 
 PLACEHOLDERS = ("{run}", "{lock}", "{seed}")
 CANNOT_TELL = 125
-_COPIED = ("plan.json", *(FILES[kind][1] for kind in (Trace, Inventory)))
+_COPIED = tuple(FILES[kind][1] for kind in (Trace, Inventory))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +50,9 @@ class _Trials:
             for file in _COPIED:
                 if self.folder.file(file).is_file():
                     shutil.copyfile(self.folder.file(file), place.file(file))
+            plan = self.folder.read_plan()
+            if plan is not None:
+                place.write_plan(plan)  # not copied: it names files from its folder on
             place.write(self._reduced(on), inputs=self.lock.inputs, environment=self.lock.environment)
             answer = self._answer(place, seed)
         self.talk.progress(f"seed {seed}: {answer} with {len(on)} of {len(self.parts)} on")

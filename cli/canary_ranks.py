@@ -17,6 +17,7 @@ __all__ = ["FILE", "canary_ranks", "parse_ranks"]
 
 FILE = "ranks.json"
 """The record, in the run folder."""
+JUNIT = "ranks.junit.xml"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +46,7 @@ def canary_ranks(
     from day0.codec import encode
     from day0.devices.profile import load_profile
     from day0.reference_ops.torch_ops import register_operators
+    from day0.reports.ranks import render_ranks_junit
 
     talk, plants, numbers = Talk(as_json=json), tuple(dict.fromkeys(plant)), parse_ranks(ranks)
     asked = _asked(run, model, device, sets, dtype, shrink)
@@ -59,6 +61,7 @@ def canary_ranks(
     text = encode(report, inputs={}, environment={**environment(), **planted})
     if asked.folder is not None:
         write_atomically(asked.folder.file(FILE), text)
+        write_atomically(asked.folder.file(JUNIT), render_ranks_junit(report))
     show_ranks.report(talk, report)
     if json:
         print(text, end="")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from day0.cli import complete
 from day0.cli.failures import run_guarded
 
 __all__ = [
@@ -32,10 +33,13 @@ __all__ = [
     "call",
 ]
 
-Run = Annotated[Path, typer.Option("--run", help="Run folder.", metavar="DIR")]
+Run = Annotated[Path, typer.Option("--run", help="Run folder.", metavar="DIR", autocompletion=complete.run_folders)]
 Json = Annotated[bool, typer.Option("--json", help="Print the record on stdout, all talk on stderr.")]
 Force = Annotated[bool, typer.Option("--force", help="Make it again even if it is fresh.")]
-Device = Annotated[str | None, typer.Option("--device", help="Profile name or YAML file.", metavar="NAME")]
+Device = Annotated[
+    str | None,
+    typer.Option("--device", help="Profile name or YAML file.", metavar="NAME", autocompletion=complete.devices),
+]
 With = Annotated[
     list[Path] | None, typer.Option("--with", help="Python file with implementations of your own; runs your code.")
 ]
@@ -52,7 +56,12 @@ Replacements = Annotated[
 ]
 Replace = Annotated[
     list[str] | None,
-    typer.Option("--replace", help="Replace this operator though the device has it.", metavar="OPERATOR"),
+    typer.Option(
+        "--replace",
+        help="Replace this operator though the device has it.",
+        metavar="OPERATOR",
+        autocompletion=complete.operators,
+    ),
 ]
 Locked = Annotated[bool, typer.Option("--locked", help="Fail if the lock would change.")]
 Frozen = Annotated[bool, typer.Option("--frozen", help="Take the lock as it is, without choosing anew.")]
@@ -61,7 +70,12 @@ AllowUnverified = Annotated[
 ]
 Plant = Annotated[
     list[str] | None,
-    typer.Option("--plant", help="Plant a fault on the simulated device; see `day0 device faults`.", metavar="NAME"),
+    typer.Option(
+        "--plant",
+        help="Plant a fault on the simulated device; see `day0 device faults`.",
+        metavar="NAME",
+        autocompletion=complete.faults,
+    ),
 ]
 Jobs = Annotated[int, typer.Option(min=0, max=256, help="Processes that run cases; 0 for as many as fit.")]
 CaseTimeout = Annotated[

@@ -10,11 +10,10 @@ from typing import Any, get_args
 import yaml
 from pydantic import ValidationError
 
-from day0 import playbooks
-from day0.errors import Day0Error, near_names
+from day0.errors import Day0Error
 from day0.playbook import CheckPlan, ModelPlan, PhasePlan, Playbook, RegisterPlan, WorkloadPlan
 
-__all__ = ["override_check", "override_plan", "parse_phase", "parse_set", "playbook_path", "trace_plan"]
+__all__ = ["override_check", "override_plan", "parse_phase", "parse_set", "refuse_other_model", "trace_plan"]
 
 
 def trace_plan(
@@ -100,17 +99,17 @@ def override_check(plan: Playbook, *, case_timeout: float | None, expect: Path |
 _EXPONENT = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?[eE][+-]?[0-9]{1,4}")
 
 
-def parse_set(text: str) -> tuple[str, Any]:
+def parse_set(text: str, *, flag: str = "--set", example: str = "num_hidden_layers=2") -> tuple[str, Any]:
     """Read `key=value`; the value is read like one in YAML, so that 2, true, null and [1, 2] mean themselves."""
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise Day0Error(f"--set {text}", "expected key=value", hint="for example --set num_hidden_layers=2")
+        raise Day0Error(f"{flag} {text}", "expected key=value", hint=f"for example {flag} {example}")
     try:
         read = yaml.safe_load(value)
         # YAML 1.1 takes 1e-5 for text: its exponents need a dot and a sign.
         return key, float(value) if isinstance(read, str) and _EXPONENT.fullmatch(value) else read
     except (yaml.YAMLError, ValueError, AttributeError):
-        raise Day0Error(f"--set {text}", f"the value {value!r} cannot be read", hint="put text in quotes") from None
+        raise Day0Error(f"{flag} {text}", f"the value {value!r} cannot be read", hint="put text in quotes") from None
 
 
 def parse_phase(text: str) -> tuple[str, PhasePlan]:
@@ -131,7 +130,7 @@ def override_plan(
     plan: Playbook,
     *,
     device: str | None = None,
-    load: list[Path],
+    load: Sequence[Path],
     namespace: str | None = None,
     fallback: str | None = None,
     replacements: bool | None = None,
@@ -178,15 +177,18 @@ def _at_level(check: CheckPlan, level: str | None, seed: int | None) -> CheckPla
     return check.model_copy(update={"level": level})
 
 
-def playbook_path(asked: Path) -> Path:
-    """Find a playbook: a file, or the name of one that ships with day0."""
-    if asked.exists():
-        return asked
-    shipped = Path(playbooks.__path__[0])
-    own = shipped / (asked.name if asked.suffix == ".yaml" else f"{asked.name}.yaml")
-    # Only a bare name, or the path as it stands in the repository: anything else was meant as a file.
-    if str(asked.parent) in (".", "playbooks") and own.is_file():
-        return own
-    names = tuple(sorted(path.stem for path in shipped.glob("*.yaml")))
-    hint = near_names(asked.stem, names) or f"playbooks that ship with day0: {', '.join(names)}"
-    raise Day0Error(str(asked), "there is no such playbook", hint=hint)
+def refuse_other_model(where: Path, before: Playbook | None, asked: Playbook, *, force: bool) -> None:
+    """Raise Day0Error if a run folder was made for another model, unless it is to be taken over."""
+    if before is None or force or before.model == asked.model:
+        return
+    changed = [
+        f"{key}: {old!r} here, {new!r} asked for"
+        for key, old in before.model.model_dump().items()
+        if old != (new := asked.model.model_dump()[key])
+    ]
+    raise Day0Error(
+        str(where),
+        f"this run folder belongs to another model, {before.model.source}",
+        facts=tuple(changed),
+        hint="name another folder with --run, or take this one over with --force",
+    )

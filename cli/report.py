@@ -1,33 +1,70 @@
-"""Write the report of a run folder: HTML, Markdown, JSON and JUnit."""
+"""`day0 report`: the report of a run folder as HTML, Markdown, JSON and JUnit, and what pipelines show of it."""
 
 from __future__ import annotations
 
-import json
+import json as jsonlib
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from day0.cli.pipelines import commands_stopped, show_in_pipeline
 from day0.cli.rundir import FILES, RunFolder, write_atomically
 from day0.cli.session import environment
+from day0.cli.talk import Talk, safe
+from day0.cli.verifying.manifest import write_manifest
 from day0.codec import Envelope
+from day0.errors import ExitCode
 from day0.records import CanaryReport, Inventory, Lock, NumericsReport, Record, Trace
+from day0.reports.annotations import github_annotations, github_summary, gitlab_quality
 from day0.reports.bundle import Bundle
+from day0.reports.clean import path_below
 from day0.reports.html import render_html
 from day0.reports.jsonreport import render_json
 from day0.reports.junit import render_junit
 from day0.reports.markdown import render_markdown
+from day0.reports.summarise import summarise
 
-__all__ = ["write_report"]
+__all__ = ["read_bundle", "report", "write_report"]
 
 
-def write_report(folder: RunFolder, name: str) -> Path:
-    """Render every format from what the folder holds and return the path of the HTML page."""
+def report(*, run: Path, json: bool, ci: bool = False) -> int:
+    """`day0 report`: write the report from what is there; with `ci` show it to the pipeline."""
+    talk, folder = Talk(as_json=json), RunFolder(run)
+    plan = folder.read_plan()
+    folder.need(Trace)
+    with commands_stopped(as_json=json) if ci else nullcontext():
+        with folder.held(), talk.busy("report"):
+            page = write_report(folder, plan.name if plan else run.name, talk.progress)
+        talk.say(f"report: {safe(page)}")
+    if ci:
+        show_in_pipeline(page.parent, as_json=json)
+    if json:
+        print((page.parent / "report.json").read_text(encoding="utf-8"), end="")
+    return int(ExitCode.OK)
+
+
+def write_report(folder: RunFolder, name: str, progress: Callable[[str], None] = lambda _: None) -> Path:
+    """Render every format from what the folder holds, hash every file in it, and return the path of the HTML page."""
     bundle = read_bundle(folder, name)
     target = folder.file("report")
     write_atomically(target / "report.md", render_markdown(bundle))
-    write_atomically(target / "report.json", json.dumps(render_json(bundle), indent=1, ensure_ascii=False) + "\n")
+    write_atomically(target / "report.json", jsonlib.dumps(render_json(bundle), indent=1, ensure_ascii=False) + "\n")
     write_atomically(target / "junit.xml", render_junit(bundle))
     write_atomically(target / "report.html", render_html(bundle))
+    _write_for_pipelines(folder, bundle)
+    write_manifest(folder, environment(), progress)
     return target / "report.html"
+
+
+def _write_for_pipelines(folder: RunFolder, bundle: Bundle) -> None:
+    summary, target = summarise(bundle), folder.file("report")
+    path = folder.path.as_posix()
+    # A pipeline knows files below its own folder only.
+    root = path if path_below(path) == path else ""
+    write_atomically(target / "annotations.txt", github_annotations(summary, root=root))
+    write_atomically(target / "gitlab.json", gitlab_quality(summary, root=root))
+    write_atomically(target / "summary.md", github_summary(summary))
 
 
 def _planted(found: dict[type[Record], Envelope[Any] | None]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from day0.cli.plan_files import opened, stored, with_files
 from day0.codec import Envelope, NewerRecordError, decode, encode
 from day0.errors import Day0Error
 from day0.playbook import Playbook
@@ -177,7 +178,7 @@ class RunFolder:
         if text is None:
             return None
         try:
-            return Playbook.model_validate_json(text)
+            return with_files(Playbook.model_validate_json(text), self.path, opened)
         except ValueError:
             raise Day0Error(
                 str(self.file("plan.json")),
@@ -186,9 +187,10 @@ class RunFolder:
             ) from None
 
     def write_plan(self, plan: Playbook) -> None:
-        """Write the plan, unless it is there already."""
+        """Write the plan, unless it is there already. Its files are named from the run folder on."""
         # Not sorted: phases are run in their order.
-        text = json.dumps(plan.model_dump(mode="json", by_alias=True), indent=1) + "\n"
+        stored_plan = with_files(plan, self.path, stored)
+        text = json.dumps(stored_plan.model_dump(mode="json", by_alias=True), indent=1) + "\n"
         if self.read_text("plan.json") != text:
             write_atomically(self.file("plan.json"), text)
 

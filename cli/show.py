@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,15 +16,15 @@ from day0.cli.failures import clean
 from day0.cli.rundir import RunFolder
 from day0.cli.stages import STAGES, Outcome
 from day0.cli.talk import Talk
-from day0.cli.traced_inputs import show_imported
 from day0.playbook import Playbook
 from day0.records import CanaryReport, Inventory, Lock, NumericsReport, Record, Trace
 
 if TYPE_CHECKING:
+    from day0.cli.walk import Planned
     from day0.devices.faults._fault import Fault
     from day0.devices.profile import DeviceProfile
 
-__all__ = ["cost", "ending", "faults", "not_run", "outcome", "planned", "profiles", "record", "title"]
+__all__ = ["cost", "ending", "faults", "not_run", "outcome", "plan", "profiles", "record", "title"]
 
 TOP = 15
 """Rows of a table on the terminal; the record holds all of them."""
@@ -36,9 +36,9 @@ def _safe(text: object) -> str:
     return escape(clean(str(text)))
 
 
-def title(talk: Talk, plan: Playbook, path: Path, folder: RunFolder) -> None:
+def title(talk: Talk, asked: Playbook, path: Path, folder: RunFolder) -> None:
     """Say what is about to happen."""
-    talk.say(f"[bold]{_safe(plan.name)}[/bold]  {_safe(plan.model.source)} on {_safe(plan.device)}")
+    talk.say(f"[bold]{_safe(asked.name)}[/bold]  {_safe(asked.model.source)} on {_safe(asked.device)}")
     talk.say(f"playbook {_safe(path)}, run folder {_safe(folder.path)}\n")
 
 
@@ -72,9 +72,14 @@ def not_run(talk: Talk, number: int, name: str, failed: str) -> None:
     _line(talk, number, name, "[yellow]skip[/yellow]", f"{failed} failed")
 
 
-def planned(talk: Talk, number: int, name: str, *, fresh: bool, reason: str) -> None:
-    """One line of `status` and `--dry-run`."""
-    _line(talk, number, name, "[green]fresh[/green]" if fresh else "[yellow]stale[/yellow]", _safe(reason))
+def plan(talk: Talk, rows: Sequence[Planned], seconds: Mapping[str, float] | None = None) -> None:
+    """What `status` and `--dry-run` say of each stage; with `seconds` also how long its record took, and all of them."""
+    for number, row in enumerate(rows, start=1):
+        took = f"[dim]made in {seconds[row.stage]:.1f} s[/dim]" if seconds and row.stage in seconds else ""
+        word = "[green]fresh[/green]" if row.fresh else "[yellow]stale[/yellow]"
+        _line(talk, number, row.stage, word, f"{_safe(row.reason)}\n{took}".rstrip())
+    if seconds:
+        talk.say(f"\n{sum(seconds.values()):.1f} s in all")
 
 
 def ending(talk: Talk, outcomes: Sequence[Outcome], page: Path, *, passed: bool) -> None:
@@ -151,6 +156,8 @@ def _trace(talk: Talk, trace: Trace, *, operators: bool) -> None:
         table.add_row(_safe(name), f"{row[0]:,}", str(row[1]), f"{row[2] / 1e9:,.3f}" if row[2] else "")
     talk.out.print(table)
     if trace.imported is not None:
+        from day0.cli.traced_inputs import show_imported  # imports torch, without which a plan can be shown
+
         show_imported(talk, trace.imported)
 
 

@@ -10,6 +10,7 @@ from day0.cli.held_lock import hold_lock
 from day0.cli.rundir import Freshness
 from day0.cli.session import Session
 from day0.cli.talk import stopwatch
+from day0.cli.timing import note_seconds
 from day0.hashing import hash_json
 from day0.records import CanaryReport, Inventory, Lock, NumericsReport, Record, Trace
 
@@ -131,6 +132,8 @@ def perform(stage: Stage, session: Session, *, force: bool = False) -> Outcome:
             session.folder.write(record, inputs=inputs, environment={**session.environment, **_planted(plantings)})
         if stage.after:
             _call(stage.after)(session)
+    if not fresh.fresh:
+        note_seconds(session.folder, stage.name, seconds[0])
     passed, summary, problems = verdict(record)
     planted = session.folder.need(stage.record).environment.get("planted")
     summary = f"{summary}; planted: {planted}" if planted else summary

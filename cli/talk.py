@@ -15,6 +15,9 @@ from day0.cli.failures import clean
 
 __all__ = ["Talk", "safe", "stopwatch"]
 
+PLAIN_WIDTH = 120
+"""Columns where nobody says how wide it is: logs of pipelines are read in a browser."""
+
 
 def safe(text: object) -> str:
     """Return text from outside so that the terminal shows it and obeys nothing in it."""
@@ -30,13 +33,25 @@ class _Console(Console):
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
 
-class Talk:
-    """Two consoles and one progress line."""
+def _console(*, stderr: bool, plain: bool) -> _Console:
+    if not plain:
+        return _Console(stderr=stderr, highlight=False, emoji=False)
+    width = None if "COLUMNS" in os.environ else PLAIN_WIDTH
+    console = _Console(
+        stderr=stderr, highlight=False, emoji=False, color_system=None, force_terminal=False, width=width
+    )
+    console.no_color = True
+    return console
 
-    def __init__(self, *, as_json: bool = False) -> None:
+
+class Talk:
+    """Two consoles and one progress line; a plain one has neither colours nor progress, wherever it goes."""
+
+    def __init__(self, *, as_json: bool = False, plain: bool = False) -> None:
         self.as_json = as_json
-        self.err = _Console(stderr=True, highlight=False, emoji=False)
-        self.out = self.err if as_json else _Console(highlight=False, emoji=False)
+        self.plain = plain
+        self.err = _console(stderr=True, plain=plain)
+        self.out = self.err if as_json else _console(stderr=False, plain=plain)
         self._progress: Progress | None = None
 
     def say(self, text: str) -> None:

@@ -18,11 +18,13 @@ from day0.records import (
     FitReport,
     Inventory,
     Lock,
+    Manifest,
     NumericsReport,
     RanksReport,
     Record,
     SelftestReport,
     Trace,
+    VerifyReport,
 )
 
 __all__ = ["SCHEMAS", "Envelope", "NewerRecordError", "body_hash", "decode", "encode"]
@@ -38,6 +40,8 @@ SCHEMAS: dict[type[Record], tuple[str, int]] = {
     SelftestReport: ("day0.selftest", 1),
     EndpointReport: ("day0.endpoint", 1),
     RanksReport: ("day0.ranks", 1),
+    Manifest: ("day0.manifest", 1),
+    VerifyReport: ("day0.verify", 1),
 }
 
 R = TypeVar("R", bound=Record)

@@ -17,6 +17,7 @@ __all__ = [
     "ModelPlan",
     "PhasePlan",
     "Playbook",
+    "PlaybookHead",
     "RegisterPlan",
     "StagePlan",
     "WorkloadPlan",
@@ -215,3 +216,16 @@ class Playbook(_Plan):
             if name == "day0.playbook" and number.isdecimal() and int(number[:9]) > 1:
                 raise ValueError(f"it has schema {schema}, and this day0 reads day0.playbook up to /1; update day0")
         return data
+
+
+class PlaybookHead(_Plan):
+    """What a playbook may have besides the fields of a plan. A plan is what remains once all of it was worked out."""
+
+    include: str | tuple[str, ...] = ()
+    """Files below the playbook's folder, or names of playbooks that ship with day0; what stands later wins."""
+    remove: tuple[str, ...] = ()
+    """Fields of the included files that are left out, by their dotted names: `workload.phases`."""
+    vars: dict[str, JsonValue] = {}
+    """Values for `${name}`."""
+    matrix: dict[str, tuple[JsonValue, ...]] = {}
+    """Fields or variables, each with the values it takes in turn; `exclude` lists combinations that are left out."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar, get_args, get_origin
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from day0.errors import Day0Error, near_names
 
-__all__ = ["MAX_YAML_BYTES", "YamlDocument", "read_yaml", "validate_yaml"]
+__all__ = ["MAX_YAML_BYTES", "KeyPath", "YamlDocument", "read_yaml", "validate_yaml"]
 
 MAX_YAML_BYTES = 1 << 20
 MAX_YAML_NODES = 100_000
@@ -29,12 +29,22 @@ class YamlDocument:
     data: object
     lines: dict[KeyPath, int]
     text: str
+    files: dict[KeyPath, Path] = field(default_factory=dict)
+    """Which file a key comes from, where that is another one than `path`: documents may be put together."""
 
     def line_of(self, key: KeyPath) -> int:
         """Return the line of a key, or of the nearest key around it."""
+        return self.lines.get(self._known(key), 1)
+
+    def place_of(self, key: KeyPath) -> str:
+        """Return `file:line` of a key, or of the nearest key around it."""
+        known = self._known(key)
+        return f"{self.files.get(known, self.path)}:{self.lines.get(known, 1)}"
+
+    def _known(self, key: KeyPath) -> KeyPath:
         while key and key not in self.lines:
             key = key[:-1]
-        return self.lines.get(key, 1)
+        return key
 
 
 def read_yaml(path: Path) -> YamlDocument:
@@ -145,7 +155,7 @@ def _mapping_lines(node: yaml.MappingNode, key: KeyPath, path: Path, seen: set[i
 
 def _place(document: YamlDocument, loc: tuple[int | str, ...]) -> str:
     dotted = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
-    return f"{document.path}:{document.line_of(tuple(loc))}" + (f": {dotted}" if dotted else "")
+    return document.place_of(tuple(loc)) + (f": {dotted}" if dotted else "")
 
 
 def _problem(fault: object) -> str:

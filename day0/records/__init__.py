@@ -9,6 +9,7 @@ from day0.records.calls import ListValue, ScalarValue, Signature, TensorValue, V
 from day0.records.canary import CanaryReport, FigureResult, GateResult, LastGood, OperatorFigures, Receipt, StageResult
 from day0.records.convert import ConversionParameters, ConvertedFile, ConvertedWeight, ConvertReport
 from day0.records.endpoint import EndpointFailure, EndpointPrompt, EndpointReport
+from day0.records.evidence import EvidenceProblem, Manifest, ManifestFile, VerifyReport
 from day0.records.fit import FitCard, FitOption, FitPlan, FitProposal, FitReport, FitRow
 from day0.records.inventory import (
     GAP_VERDICTS,
@@ -61,6 +62,7 @@ __all__ = [
     "EndpointPrompt",
     "EndpointReport",
     "Evidence",
+    "EvidenceProblem",
     "FaultScore",
     "FigureResult",
     "FitCard",
@@ -85,6 +87,8 @@ __all__ = [
     "Lock",
     "LockEntry",
     "LogitsResult",
+    "Manifest",
+    "ManifestFile",
     "ModelCheck",
     "ModelInfo",
     "ModuleError",
@@ -115,5 +119,6 @@ __all__ = [
     "Value",
     "Verdict",
     "Verification",
+    "VerifyReport",
     "WaysResult",
 ]

@@ -16,7 +16,7 @@ from torch import nn
 from day0.analyzers.canary.context import CanaryContext, model_error
 from day0.analyzers.canary.run import run_stages
 from day0.analyzers.canary.stages import Selection, choose_stages, load_stages, plan_stages
-from day0.cli.plans import playbook_path
+from day0.cli.playbook_include import playbook_path
 from day0.errors import Day0Error
 from day0.models.source import open_model
 from day0.playbook import CanaryPlan, Gate, ModelPlan, Playbook, StagePlan

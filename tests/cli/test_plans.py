@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from day0.cli.plans import override_plan, parse_phase, parse_set, playbook_path, trace_plan
+from day0.cli.plans import override_plan, parse_phase, parse_set, trace_plan
+from day0.cli.playbook_include import playbook_path
 from day0.errors import Day0Error
 from day0.playbook import Playbook
 

@@ -62,6 +62,13 @@ def test_every_report_is_there_and_can_be_read(twice: Twice) -> None:
     assert suites.attrib["failures"] == "0"
 
 
+def test_the_evidence_of_a_finished_run_holds_together(twice: Twice) -> None:
+    done = run_day0("report", "verify", "--run", twice.folder, cwd=twice.folder)
+    assert done.returncode == 0, done.stdout
+    assert "cases in numerics.cases.jsonl" in done.stdout
+    assert "could not be checked" not in done.stdout
+
+
 def test_the_lock_shows_every_way_to_close_a_gap(twice: Twice) -> None:
     entries = json.loads((twice.folder / "ops.lock").read_text())["body"]["entries"]
     by_kind = {entry["kind"] for entry in entries}

@@ -30,6 +30,7 @@ def test_every_golden_file_loads_and_the_newest_are_written_again_byte_for_byte(
 
 def test_the_current_schema_of_every_record_has_a_golden_file() -> None:
     assert {path_of(record) for record in records()} <= set(FILES)
+    assert {type(record) for record in records()} == set(SCHEMAS), "a kind of record has no sample"
 
 
 @pytest.mark.parametrize("record", records(), ids=lambda record: type(record).__name__)

@@ -1,0 +1,1 @@
+"""What `day0 report verify` recomputes: one file for each kind of evidence."""
