@@ -29,6 +29,8 @@ LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".json": "json",
 
 def page_of(path: str) -> str:
     """Return where a file of the repository stands on the site, both as paths from the top; "" if it is no page."""
+    if (ROOT / path).is_dir():
+        return "decisions/index.md" if path == "docs/decisions" else ""
     if path.startswith("docs/") and not path.startswith("docs/hooks/"):
         return path.removeprefix("docs/")
     if path in ELSEWHERE:
@@ -59,9 +61,19 @@ def _linked(text: str, source: str) -> Iterable[str]:
         yield posixpath.normpath(posixpath.join(posixpath.dirname(source), one["target"]))
 
 
+def _as_list(path: str) -> str:
+    """Return a page that names the files of a folder; those that are on the site are links."""
+    names = sorted(one.name for one in (ROOT / path).iterdir() if one.is_file())
+    top = "../" * len(Path(path).parts)
+    rows = [f"- [{one}]({top}{page})" if (page := page_of(f"{path}/{one}")) else f"- `{one}`" for one in names]
+    return "\n".join([f"# {path}\n", *rows, ""])
+
+
 def _as_page(path: str) -> str:
     """Return a page that shows one file."""
     file = ROOT / path
+    if file.is_dir():
+        return _as_list(path)
     if not file.is_file():
         raise PluginError(f"docs/hooks/outside.py: a page links to {path}, which is no file")
     kind = LANGUAGES.get(file.suffix, "text")
