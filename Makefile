@@ -11,7 +11,7 @@ PYTEST := $(BIN)/pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-long test-engines check clean
+.PHONY: help demo test test-long test-engines check docs clean
 
 help:
 	@echo "make demo          walk the toy model through all stages on a simulated device"
@@ -19,6 +19,7 @@ help:
 	@echo "make test-long     make test, and the tests that take minutes"
 	@echo "make test-engines  the export in vLLM and SGLang; fetches gigabytes, takes half an hour"
 	@echo "make check         lint, format, types and import arrows"
+	@echo "make docs          the documentation as a site, build/site/index.html"
 	@echo "make clean         remove $(VENV), build products and caches; runs/ stays"
 
 demo: $(VENV)/.ready-demo
@@ -46,6 +47,12 @@ check: $(VENV)/.ready-dev
 	@$(BIN)/mypy
 	@echo "check: import-linter looks at the arrows between folders"
 	@$(BIN)/lint-imports --no-logo
+
+docs: $(VENV)/.ready-dev
+	@echo "docs: writing build/site; a link that leads nowhere ends it"
+	@# Not --quiet: it hides the warnings that --strict is about.
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "docs: open build/site/index.html"
 
 clean:
 	@echo "clean: removing $(VENV), build products and caches; runs/ stays"

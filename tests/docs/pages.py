@@ -1,0 +1,56 @@
+"""Pages of documentation as the tests see them: their code blocks, with the comment that stands above each."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.warm import shim
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"(?:<!-- (?P<note>[^\n]*?) -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)\n```", re.DOTALL)
+
+
+def _found(*patterns: str) -> tuple[str, ...]:
+    return tuple(sorted(str(path.relative_to(ROOT)) for pattern in patterns for path in ROOT.glob(pattern)))
+
+
+GUIDES = _found("playbooks/guides/*.md")
+PAGES = ("README.md", "CONTRIBUTING.md", *_found("docs/**/*.md", "playbooks/examples/*/*.md"), *GUIDES)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Block:
+    """A code block: its language, the comment above it, and what stands in it."""
+
+    kind: str
+    note: str
+    text: str
+
+
+def blocks(page: str) -> list[Block]:
+    """Return the code blocks of a page in their order."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return [Block(kind=one["kind"], note=one["note"] or "", text=one["text"]) for one in BLOCK.finditer(text)]
+
+
+def commands(text: str) -> list[str]:
+    """Split a block into commands: a line each, but for one whose quotes are still open."""
+    found: list[str] = []
+    for line in text.splitlines():
+        if found and found[-1].count('"') % 2:
+            found[-1] += f"\n{line}"
+        else:
+            found.append(line)
+    return found
+
+
+def shell(line: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run one command line, with the program `day0` of the warm server in front of the path."""
+    path = os.pathsep.join((str(shim()), str(Path(sys.executable).parent), os.environ["PATH"]))
+    merged = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", **environment}
+    return subprocess.run(["bash", "-c", line], cwd=cwd, env=merged, capture_output=True, text=True, check=False)
