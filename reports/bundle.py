@@ -48,9 +48,12 @@ class Peaks:
     """Operations per second by dtype."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Bundle:
-    """The records of one run. A stage that was not reached is None, and the report says how to make it."""
+    """The records of one run. A stage that was not reached is None, and the report says how to make it.
+
+    Compared by identity, so that what all formats need of it is found once.
+    """
 
     name: str
     trace: Trace

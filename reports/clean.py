@@ -6,6 +6,7 @@ format's own renderer afterwards.
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePosixPath, PureWindowsPath
 
 __all__ = ["LIMIT", "REFUSED", "clean", "path_below"]
@@ -15,6 +16,9 @@ LIMIT = 400
 
 REFUSED = "(refused: not a path below the run folder)"
 """What stands in the place of a path that leads elsewhere."""
+
+_PLAIN_PATH = re.compile(r"(?:\w[\w.-]*/)*\w[\w.-]*", re.ASCII)
+"""Most paths: letters, digits and what cannot lead anywhere else."""
 
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
@@ -26,7 +30,8 @@ def clean(value: object, *, limit: int = LIMIT) -> str:
     lone surrogates and whatever else Unicode calls unprintable (so all that XML 1.0 forbids) becomes U+FFFD.
     """
     text = _shorten(" ".join(str(value).split()), limit)
-    return "".join(char if char.isprintable() else _UNKNOWN for char in text)
+    # Nearly every text is printable as a whole, and then nobody has to look at each of its characters.
+    return text if text.isprintable() else "".join(char if char.isprintable() else _UNKNOWN for char in text)
 
 
 def _shorten(text: str, limit: int) -> str:
@@ -38,6 +43,8 @@ def _shorten(text: str, limit: int) -> str:
 
 def path_below(value: str) -> str:
     """Return a path below the run folder as text, or a refusal for one that is absolute or leads out of it."""
+    if len(value) <= LIMIT and _PLAIN_PATH.fullmatch(value):
+        return value
     posix, windows = PurePosixPath(value), PureWindowsPath(value)
     if posix.is_absolute() or windows.anchor or ".." in posix.parts or ".." in windows.parts:
         return REFUSED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import lru_cache
 
 from day0.reports.actions import plan_actions
 from day0.reports.beside import beside
@@ -21,13 +22,13 @@ ACTIONS = 3
 """More than three things to do first is nothing to do first."""
 
 
+@lru_cache(maxsize=1)
 def summarise(bundle: Bundle) -> Summary:
     """Return the summary of a run, complete or not. Pure: the same records give the same summary."""
-    weights, stages = weigh(bundle), judge_stages(bundle)
+    model, weights, stages = bundle.trace.model, weigh(bundle), judge_stages(bundle)
     gaps, chosen = open_gaps(bundle, weights), choices(bundle, weights)
     failures, steps = failed_cases(bundle, weights), canary_steps(bundle)
     actions = plan_actions(bundle, weights, stages=stages, gaps=gaps, failures=failures, chosen=chosen, steps=steps)
-    model = bundle.trace.model
     return Summary(
         name=bundle.name,
         model=model.source,

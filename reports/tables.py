@@ -171,7 +171,7 @@ def gap_table(summary: Summary) -> Table:
     """Gaps that nothing closes."""
 
     def cells(one: OpenGap) -> tuple[Cell, ...]:
-        place = " ".join(_lines(one.module, f"({one.source})" if one.source else ""))
+        place = " ".join(part for part in (one.module, f"({one.source})" if one.source else "") if part)
         refused = tuple(f"refused {short(text)}" for text in one.refused)
         options = tuple(f"could be closed by {short(text)}" for text in one.options)
         why = _lines(one.reason, f"first in {place}" if place else "", *(refused or options or ("no candidate",)))

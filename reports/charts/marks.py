@@ -39,7 +39,7 @@ TONES: dict[str, str] = {"good": "#2f8f5b", "bad": "#d03a45", "wait": "#8a7a1f"}
 """Likewise, for what passed, what failed and what is neither."""
 
 _SVG = "{http://www.w3.org/2000/svg}"
-_NUMBER = re.compile(r"m(\d{1,6})\Z")
+_NUMBER = re.compile(r"([mp])(\d{1,6})\Z")
 _FONT = "system-ui, sans-serif"
 
 
@@ -77,8 +77,11 @@ class Drawing:
 
 
 def numbered(marks: Sequence[Mark]) -> list[dict[str, Any]]:
-    """Return the beginning of one data row for each mark; `draw` finds the marks again by it."""
-    return [{"mark": f"m{number}"} for number in range(len(marks))]
+    """Return the beginning of one data row for each mark; `draw` finds the marks again by it.
+
+    `part` is for lines that belong to a mark and come and go with it.
+    """
+    return [{"mark": f"m{number}", "part": f"p{number}"} for number in range(len(marks))]
 
 
 def log_domain(values: Iterable[float]) -> tuple[float, float]:
@@ -140,9 +143,14 @@ def _name(element: ElementTree.Element, marks: Sequence[Mark]) -> None:
     if element.get("aria-roledescription") is None:
         return
     found = _NUMBER.match(element.get("aria-label", ""))
-    if found is None or int(found[1]) >= len(marks):
+    if found is None or int(found[2]) >= len(marks):
         return
-    mark = marks[int(found[1])]
-    element.set("aria-label", f"{clean(mark.operator, limit=120)}: {clean(mark.text)}")
-    element.set("data-mark", clean(mark.operator, limit=120))
+    mark = marks[int(found[2])]
+    name = clean(mark.operator, limit=120)
     element.set("data-groups", " ".join(mark.groups))
+    if found[1] == "p":
+        element.set("data-part", name)
+        del element.attrib["aria-label"]
+        return
+    element.set("data-mark", name)
+    element.set("aria-label", f"{name}: {clean(mark.text)}")

@@ -76,13 +76,13 @@ def _chart(shown: list[OperatorError], marks: list[Mark]) -> alt.LayerChart:
         limit = _within(one.limit, low_y, high_y) if _drawable(one.limit) else None
         rows.append({**row, **place, "limit": limit, "tone": mark.groups[0]})
     x = xy("own", "error of the dtype itself", low_x, high_x, channel=alt.X)
-    base = alt.Chart(alt.InlineData(values=rows)).encode(x=x, color=_colour(), description="mark:N")
+    base = alt.Chart(alt.InlineData(values=rows)).encode(x=x, color=_colour())
     error = xy("error", "error on the device", low_y, high_y, channel=alt.Y)
     limit = alt.Y("limit:Q", scale=log_scale(low_y, high_y))
-    limited = base.transform_filter("datum.limit != null")
+    limited = base.transform_filter("datum.limit != null").encode(description="part:N")
     stems = limited.mark_rule(strokeWidth=1, opacity=0.35).encode(y=error, y2="limit:Q")
     ticks = limited.mark_tick(thickness=2, size=9, orient="horizontal").encode(y=limit)
-    dots = base.mark_circle(size=64, opacity=1.0).encode(y=error)
+    dots = base.mark_circle(size=64, opacity=1.0).encode(y=error, description="mark:N")
     chart: alt.LayerChart = alt.layer(_diagonal(low_x, high_x, low_y, high_y), stems, ticks, dots).properties(
         width=WIDTH, height=HEIGHT
     )

@@ -7,8 +7,13 @@
   const said = JSON.parse(document.getElementById("words").textContent);
   let kept = null;
 
+  // Packed rows are unpacked when somebody first asks for them. A browser of before 2023 cannot, and shows the first.
   const rest = () => {
-    kept ??= JSON.parse(document.getElementById("rows").textContent);
+    kept ??= (async () => {
+      const bytes = Uint8Array.from(atob(document.getElementById("rows").textContent), (char) => char.charCodeAt(0));
+      const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+      return JSON.parse(await new Response(stream).text());
+    })();
     return kept;
   };
 
@@ -72,14 +77,17 @@
     }
 
     load() {
-      if (!this.left || this.loaded) return;
-      this.loaded = true;
-      const { words, tables } = rest();
+      this.loading ??= this.left ? this.unpack() : Promise.resolve();
+      return this.loading;
+    }
+
+    async unpack() {
+      const { words, tables } = await rest().catch(() => ({ words: [], tables: {} }));
       const known = tables[this.name];
-      if (!known) return;
-      for (const cells of known.rows) this.all.push({ cells, texts: null });
-      this.over = known.over;
+      for (const cells of known?.rows ?? []) this.all.push({ cells });
+      this.over = known ? known.over : this.left;
       this.words = words;
+      this.loaded = true;
     }
 
     texts(one) {
@@ -114,14 +122,14 @@
     search(text) {
       this.wanted = text.trim().toLowerCase();
       this.limit = this.shown;
-      this.draw();
+      return this.draw();
     }
 
     sort(column) {
       const numeric = this.kinds[column] === "number";
       this.down = this.column === column ? !this.down : numeric;
       this.column = column;
-      this.draw();
+      return this.draw();
     }
 
     sorted(rows) {
@@ -137,8 +145,8 @@
       return keys.sort((a, b) => compare(a, b) || a.at - b.at).map((key) => key.one);
     }
 
-    draw() {
-      this.load();
+    async draw() {
+      await this.load();
       const words = this.wanted.split(/\s+/).filter(Boolean);
       const found = words.length
         ? this.all.filter((one) => {
@@ -161,10 +169,8 @@
     }
 
     more() {
-      this.load();
       this.limit += STEP;
-      if (this.order.length < this.all.length && !this.wanted) this.draw();
-      else this.show();
+      return this.draw();
     }
   }
 
@@ -195,6 +201,7 @@
 
   const tool = (table) => {
     const rows = new Rows(table), total = rows.shown + rows.left;
+    table.day0 = rows;
     if (total < 2) return;
     sortable(rows);
     const caption = table.caption.textContent;
@@ -215,7 +222,7 @@
     more.addEventListener("click", () => rows.more());
     if (rows.left) box.after(more);
     rows.say = (part) => {
-      const found = rows.loaded || !rows.left || rows.wanted ? rows.order.length : total;
+      const found = rows.loaded || !rows.left ? rows.order.length : total;
       const whole = found.toLocaleString("en"), all = (total - (rows.over ?? 0)).toLocaleString("en");
       count.textContent = rows.wanted ? `${whole} of ${all} rows found, ${part} shown` : `${part} of ${all} rows`;
       more.hidden = part >= found;
@@ -246,14 +253,16 @@
     const svg = figure.querySelector("svg.chart");
     const marks = [...svg.querySelectorAll("[data-mark]")];
     if (!marks.length) return;
+    const parts = [...marks, ...svg.querySelectorAll("[data-part]")];
     const off = new Set();
     let wanted = "", current = -1;
     const count = make("span", { role: "status", class: "count" });
     const visible = () => marks.filter((mark) => !mark.classList.contains("off") && !mark.classList.contains("dim"));
     const apply = () => {
-      for (const mark of marks) {
+      for (const mark of parts) {
+        const name = mark.dataset.mark ?? mark.dataset.part;
         mark.classList.toggle("off", mark.dataset.groups.split(" ").some((group) => off.has(group)));
-        mark.classList.toggle("dim", !mark.dataset.mark.toLowerCase().includes(wanted));
+        mark.classList.toggle("dim", !name.toLowerCase().includes(wanted));
       }
       const left = visible().length;
       count.textContent = left === marks.length ? "" : `${left} of ${marks.length} marks`;
