@@ -11,16 +11,18 @@ from typing import Any
 import torch
 
 from day0.implementation import Constraints, Implementation, Limit, TensorLimit
+from day0.kernels.triton._tiles import sizes
 from day0.kernels.triton._triton import HALVES, has_triton, next_power_of_2, triton_and_language
 from day0.reference_ops.lightning_indexer import validate
 
-__all__ = ["IMPLEMENTATIONS"]
+__all__ = ["CHOICES", "IMPLEMENTATIONS", "TILES"]
 
 tl: Any = None
 """`triton.language`, which Triton looks up in this module by this name; set at the first call."""
 
-KEYS, WARPS = 128, 8
+TILES = {"keys": 128, "warps": 8}
 """Keys of one program. At 128 Ki keys of 32 requests an H200 reads 3.6 TB/s so."""
+CHOICES = {"keys": (64, 128, 256), "warps": (4, 8)}
 
 
 @cache
@@ -71,7 +73,8 @@ def indexer(q_BSHD: torch.Tensor, k_BTD: torch.Tensor, w_BSH: torch.Tensor, firs
     keys = k_BTD.shape[1]
     out_BST = torch.empty(batch, queries, keys, dtype=torch.float32, device=q_BSHD.device)
     if out_BST.numel():
-        _kernel()[(-(-keys // KEYS), batch)](
+        tile = sizes("lightning_indexer", TILES, q_BSHD.device)
+        _kernel()[(-(-keys // tile["keys"]), batch)](
             q_BSHD,
             k_BTD,
             w_BSH,
@@ -84,8 +87,8 @@ def indexer(q_BSHD: torch.Tensor, k_BTD: torch.Tensor, w_BSH: torch.Tensor, firs
             HP=next_power_of_2(heads, 16),
             D=dim,
             DP=next_power_of_2(dim, 16),
-            BLOCK=KEYS,
-            num_warps=WARPS,
+            BLOCK=tile["keys"],
+            num_warps=tile["warps"],
         )
     return out_BST
 
@@ -95,7 +98,7 @@ IMPLEMENTATIONS = (
         operator="day0::lightning_indexer",
         contract=1,
         id="triton",
-        version="1.0",
+        version="1.1",
         kind="kernel",
         run=indexer,
         why="every key is read once, and the products of all heads never leave the registers",

@@ -2,14 +2,17 @@
 
 Where the interpreter does something else than a GPU, it is put right here, and never in a kernel: it cuts float32 off
 where hardware rounds to the nearest, and NumPy 2.4 no longer makes whole numbers of arrays with one element.
-`python interpreter.py NAME...` prints one line of JSON for each call that was judged.
+`python -m tests.kernels.interpreter NAME...` prints one line of JSON for each call that was judged; `plant:NAME` judges a
+kernel with a planted fault.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,11 +22,13 @@ from triton.runtime import interpreter
 
 from day0.analyzers.kernel_check import Call, calls_of, check_kernel
 from day0.implementation import Implementation
-from day0.kernels.load import load_implementations
+from day0.kernels.load import load_implementation_file, load_implementations
+from day0.kernels.triton import _tiles
 from day0.kernels.triton._tiles import trying
 from day0.reference_ops.signatures import tensors_in
 from day0.reference_ops.torch_ops import register_operators
 from tests.kernels.hard_calls import hard_calls
+from tests.kernels.planted import PLANTED
 
 DTYPES = {
     tl.float16: torch.float16,
@@ -83,6 +88,18 @@ def implementation(name: str) -> Implementation:
     return replace(next(one for one in found if one.operator == f"day0::{name}"), devices=("cpu",))
 
 
+def planted(name: str, folder: Path) -> Implementation:
+    """Return a kernel with a planted fault, as a user's file."""
+    fault = PLANTED[name]
+    text = (Path(_tiles.__file__).parent / f"{fault.operator}.py").read_text()
+    for right, wrong in ((fault.right, fault.wrong), *fault.also):
+        assert right in text, f"{fault.operator} no longer has: {right}"
+        text = text.replace(right, wrong)
+    path = folder / f"{name}.py"
+    path.write_text(text)
+    return replace(load_implementation_file(path)[0], devices=("cpu",))
+
+
 LARGE = 300_000
 """Elements of all tensors of a call from which it is left out: interpreted, it takes minutes."""
 WIDE = {"kda_recurrent": {"values": 128}, "kda_chunked": {"values": 128}, "fused_experts_few": {"features": 64, "columns": 64}}
@@ -99,9 +116,10 @@ def main() -> None:
     """Judge the kernels that are named."""
     put_right()
     register_operators()
-    with trying(WIDE):
+    with trying(WIDE), tempfile.TemporaryDirectory() as folder:
         for name in sys.argv[1:]:
-            one = implementation(name)
+            _, plant, fault = name.partition("plant:")
+            one = planted(fault, Path(folder)) if plant else implementation(name)
             for found in check_kernel(one, "cpu", calls=small_calls(one.operator)):
                 print(json.dumps({"operator": name, **asdict(found)}), flush=True)
 
