@@ -23,7 +23,7 @@ EXPERTS = re.compile(r"\w*(num|n)_\w*experts|\w*experts_num|num_local_experts")
 WIDTHS = re.compile(
     r"\w*hidden_size|d_model|n_embd|\w*intermediate_size|\w*ffn_dim|d_ff|\w*head_dim|vocab_size|n_inner"
 )
-HEADS = re.compile(r"num_\w*heads|n_heads?|\w+_attention_heads")
+HEADS = re.compile(r"(\w+_)?num_\w*heads|n_heads?|\w+_attention_heads")
 
 
 def refuse_absurd_sizes(config: Any, source: str) -> None:

@@ -23,7 +23,7 @@ GATES = (
     Gate(metric="layer_kinds", rule=">=", limit=1, inconclusive="fail"),
 )
 METRICS = {
-    "layer_kinds": "layers that differ in the classes of their parts",
+    "layer_kinds": "layers that differ in their parts, or say that they are of another type",
     "worst_error": "relative L2 error against float64",
     "worst_error_ratio": "the error, relative to that of the dtype itself",
 }

@@ -57,7 +57,8 @@ class TrainingStep(nn.Module):
     def __init__(self, config: ToyConfig, *, checkpointing: bool) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(SEED)
-        self.model = ToyModel(config, TrainingCalls())
+        self.calls = TrainingCalls()
+        self.model = ToyModel(config, self.calls)
         first_weights(self.model, generator)
         drawn = RoundedExperts(self.model, generator).weights
         self.experts = nn.ParameterDict({_key(name): value for name, value in drawn.items()})
@@ -76,6 +77,7 @@ class TrainingStep(nn.Module):
             logits_BSV = self.model(input_ids=ids_BS[:, :-1], use_cache=False).logits
             loss = nn.functional.cross_entropy(logits_BSV.flatten(0, 1), ids_BS[:, 1:].flatten())
             gradients = torch.autograd.grad(loss, weights, allow_unused=True)
+        self.calls.forget()
         return loss.detach(), torch.cat([one.flatten() for one in gradients if one is not None])
 
 

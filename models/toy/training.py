@@ -69,7 +69,14 @@ class TrainingCalls:
         self.sparse = False
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # a copy asks before it has anything
+            raise AttributeError(name)
         return getattr(self._base, name)
+
+    def forget(self) -> None:
+        """Let go of what a call has left behind."""
+        self._logits_BST = torch.empty(0)
+        self.index_losses.clear()
 
     def lightning_indexer(
         self, q_BSHD: torch.Tensor, k_BTD: torch.Tensor, w_BSH: torch.Tensor, first: int

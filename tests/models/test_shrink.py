@@ -74,6 +74,13 @@ def test_sizes_per_head_stay() -> None:
         assert getattr(model.config, name) == getattr(full, name)
 
 
+def test_heads_of_linear_attention_become_few_too() -> None:
+    # With all 32 of them one call of KDA took 6 GiB to check.
+    spec, model = _small("kimi_linear")
+    assert model.config.linear_num_heads == 4
+    assert spec.shrunk["linear_num_heads"] == "32 -> 4"
+
+
 def test_only_models_of_transformers_are_shrunk() -> None:
     with pytest.raises(Day0Error, match="only models of transformers"):
         open_model(ModelPlan(source="toy", shrink=True))
