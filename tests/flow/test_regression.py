@@ -9,12 +9,30 @@ import pytest
 
 from tests.flow.conftest import Day0, only_traced_calls, run_day0
 
+MODEL = """\
+import torch
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(16, 8))
+
+    def forward(self, x):
+        return torch.mm(x, self.weight).relu()
+
+
+def block():
+    return Block(), (torch.randn(4, 16),)
+"""
+
 
 @pytest.fixture(scope="module")
 def checked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small run of the toy with a check of few cases."""
+    """A run of two operators with a check of few cases."""
     cwd = tmp_path_factory.mktemp("regression")
-    for command in ("trace toy --phase prefill=12", "inventory --device null", "register"):
+    (cwd / "model.py").write_text(MODEL)
+    for command in ("trace py:model.py:block --dtype float32", "inventory --device null", "register"):
         assert run_day0(*command.split(), "--run", "r", cwd=cwd).returncode == 0
     only_traced_calls(cwd / "r")
     assert run_day0("check", "--run", "r", cwd=cwd).returncode == 0
@@ -23,6 +41,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_planted_fault_is_a_regression(checked: Path, tmp_path: Path) -> None:
     shutil.copytree(checked, tmp_path / "now")
+    shutil.copy(checked.parent / "model.py", tmp_path)
     done = run_day0("check", "--run", "now", "--plant", "matmul_coarse_inputs", cwd=tmp_path)
     assert done.returncode == 1, done.stdout
     done = run_day0("diff", checked, "now", cwd=tmp_path)
@@ -35,6 +54,7 @@ def test_a_planted_fault_is_a_regression(checked: Path, tmp_path: Path) -> None:
 
 def test_the_same_again_is_none(checked: Path, tmp_path: Path) -> None:
     shutil.copytree(checked, tmp_path / "now")
+    shutil.copy(checked.parent / "model.py", tmp_path)
     assert run_day0("check", "--run", "now", "--force", cwd=tmp_path).returncode == 0
     done = run_day0("diff", checked, "now", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
