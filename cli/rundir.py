@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -152,7 +153,10 @@ class RunFolder:
         """Read a text file of the folder; None if it is not there."""
         path = self.file(name)
         try:
-            if path.stat().st_size > MAX_RECORD_BYTES:
+            state = path.stat()
+            if not (stat.S_ISREG(state.st_mode) or stat.S_ISDIR(state.st_mode)):
+                raise Day0Error(str(path), "this is no plain file, and reading it may never end", hint="remove it")
+            if state.st_size > MAX_RECORD_BYTES:
                 raise Day0Error(str(path), "the file is over 1 GiB, which no record is", hint="is it ours?")
             return path.read_text(encoding="utf-8")
         except FileNotFoundError:

@@ -193,6 +193,15 @@ def test_missing_and_additional_files_are_named(run: Path) -> None:
         assert said[name] == "additional: it was not there when the report was written"
 
 
+def test_a_pipe_in_the_place_of_a_record_is_not_waited_for(run: Path) -> None:
+    (run / "trace.json").unlink()
+    os.mkfifo(run / "trace.json")
+    found, _ = verify(run)
+    assert "this is no plain file, and reading it may never end" in {
+        one.what for one in found.problems if one.file == "trace.json"
+    }
+
+
 def test_a_record_of_another_run_is_named_by_who_was_made_from_it(run: Path) -> None:
     found = decode(Trace, (run / "trace.json").read_text(), where="", remake="")
     record = found.record.model_copy(update={"mode_reason": "another"})
