@@ -7,12 +7,21 @@ from typing import Annotated
 
 import typer
 
+from day0.cli.app_endpoint import add_endpoint
 from day0.cli.canary_ask import CanaryAsk
 from day0.cli.options import DEFAULT_RUN, AllowUnverified, Device, Force, Frozen, Json, Locked, Plant, Run, Set, call
 
 __all__ = ["canary_app"]
 
 canary_app = typer.Typer(rich_markup_mode=None)
+add_endpoint(canary_app)
+
+# `day0 canary --endpoint URL` is how `day0 canary endpoint URL` was called first; its options still work.
+Old = typer.Option(hidden=True)
+OldKey = typer.Option("--against-api-key-file", hidden=True)
+OldCount = typer.Option(min=1, max=1024, hidden=True)
+OldSeconds = typer.Option(min=0.1, max=86400, hidden=True)
+OldTries = typer.Option(min=0, max=20, hidden=True)
 
 
 @canary_app.callback(invoke_without_command=True)
@@ -24,31 +33,6 @@ def canary(
     frozen: Frozen = False,
     plant: Plant = None,
     force: Force = False,
-    endpoint: Annotated[
-        str | None,
-        typer.Option(help="Judge this OpenAI-compatible server instead; see docs/endpoint.md.", metavar="URL"),
-    ] = None,
-    model: Annotated[str, typer.Option(help="The model's name on the server; else the only one it has.")] = "",
-    against: Annotated[str | None, typer.Option(help="Another server to compare with.", metavar="URL")] = None,
-    against_model: Annotated[str, typer.Option(help="The model's name there.")] = "",
-    against_key_file: Annotated[
-        Path | None, typer.Option("--against-api-key-file", help="File with the key of that server.", metavar="FILE")
-    ] = None,
-    prompts: Annotated[
-        str, typer.Option(help="JSONL file with prompts, or text, chat or vision.", metavar="FILE")
-    ] = "",
-    api: Annotated[str | None, typer.Option(help="completions or chat; else as the prompts are.")] = None,
-    concurrency: Annotated[int, typer.Option(min=1, max=1024, help="Requests at one time.")] = 8,
-    timeout: Annotated[float, typer.Option(min=0.1, max=86400, help="Seconds for one request.")] = 60.0,
-    retries: Annotated[int, typer.Option(min=0, max=20, help="Further tries where they may help.")] = 2,
-    api_key_file: Annotated[Path | None, typer.Option(help="File with the server's key.", metavar="FILE")] = None,
-    api_key_env: Annotated[
-        str | None, typer.Option(help="Name of the environment variable with the key.", metavar="NAME")
-    ] = None,
-    served_dtype: Annotated[str, typer.Option(help="What the server computes in; else as config.json says.")] = "",
-    gate: Annotated[
-        list[str] | None, typer.Option(help="Gate on a figure, such as first_token_p95<=0.5.", metavar="GATE")
-    ] = None,
     json: Json = False,
     stage: Annotated[
         list[str] | None, typer.Option("--stage", help="Only this stage; repeat it.", metavar="NAME")
@@ -59,16 +43,30 @@ def canary(
     reference: Annotated[
         Path | None,
         typer.Option(
-            help="Folder with passes of the reference, from another run; with --endpoint the model's own folder.",
+            help="Folder with passes of the reference, from another run.",
             metavar="DIR",
         ),
     ] = None,
+    endpoint: Annotated[str | None, Old] = None,
+    model: Annotated[str, Old] = "",
+    against: Annotated[str | None, Old] = None,
+    against_model: Annotated[str, Old] = "",
+    against_key_file: Annotated[Path | None, OldKey] = None,
+    prompts: Annotated[str, Old] = "",
+    api: Annotated[str | None, Old] = None,
+    concurrency: Annotated[int, OldCount] = 8,
+    timeout: Annotated[float, OldSeconds] = 60.0,
+    retries: Annotated[int, OldTries] = 2,
+    api_key_file: Annotated[Path | None, Old] = None,
+    api_key_env: Annotated[str | None, Old] = None,
+    served_dtype: Annotated[str, Old] = "",
+    gate: Annotated[list[str] | None, Old] = None,
 ) -> None:
     """Run the model on the device, step by step wider, and stop at the first broken gate.
 
     Example: day0 canary --run runs/v32
 
-    A running server: day0 canary --endpoint http://127.0.0.1:8000 --model v32 --reference path/to/folder
+    A running server: day0 canary endpoint http://127.0.0.1:8000 --model v32 --reference path/to/folder
     """
     if context.invoked_subcommand is None and endpoint is not None:
         call(

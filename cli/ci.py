@@ -85,11 +85,15 @@ def step_summary(results: Sequence[RunResult]) -> str:
 
 
 def _append(path: Path, text: str, talk: Talk) -> None:
+    why = "it is no file" if path.exists() and not path.is_file() else ""  # a pipe would be waited for
     try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(text)
+        if not why:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(text)
     except OSError as error:
-        talk.note(f"{SUMMARY_FILE}: {path} cannot be written to ({error.strerror}); the run goes on without it")
+        why = str(error.strerror)
+    if why:
+        talk.note(f"{SUMMARY_FILE}: {path} cannot be written to ({why}); the run goes on without it")
 
 
 def _annotate(results: Sequence[RunResult], *, to_stderr: bool) -> None:

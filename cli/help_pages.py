@@ -60,5 +60,5 @@ class HelpGroup(TyperGroup):
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]  # typer's own context
         """Return a command by name, its page in order."""
-        command = super().get_command(ctx, cmd_name)  # type: ignore[arg-type]  # the same
+        command = super().get_command(ctx, cmd_name)
         return None if command is None else with_examples(command)

@@ -41,7 +41,8 @@ Device = Annotated[
     typer.Option("--device", help="Profile name or YAML file.", metavar="NAME", autocompletion=complete.devices),
 ]
 With = Annotated[
-    list[Path] | None, typer.Option("--with", help="Python file with implementations of your own; runs your code.")
+    list[Path] | None,
+    typer.Option("--with", help="Python file with implementations of your own; runs your code.", metavar="FILE"),
 ]
 Without = Annotated[
     list[str] | None,

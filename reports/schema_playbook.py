@@ -39,5 +39,5 @@ def _or_variable(schema: dict[str, Any]) -> dict[str, Any]:
     schema = {**schema, "items": _or_variable(schema["items"])} if isinstance(schema.get("items"), dict) else schema
     if schema.get("type") == "string" and not {"enum", "const", "pattern", "format"} & schema.keys():
         return schema
-    about = {key: schema[key] for key in ("title", "description", "default") if key in schema}
+    about: dict[str, Any] = {key: schema[key] for key in ("title", "description", "default") if key in schema}
     return {**about, "anyOf": [{key: one for key, one in schema.items() if key not in about}, VARIABLE]}

@@ -233,6 +233,18 @@ def test_an_interrupt_ends_all_runs(tmp_path: Path, number: signal.Signals, code
     assert ("interrupted" in output) == (number is signal.SIGINT)
 
 
+def test_one_run_with_bad_input_in_a_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _playbook(tmp_path, device="cuda9")
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "pipe"))
+    done = run_day0("run", "p.yaml", "--ci", "--annotations", "github", "--artifacts", "out", cwd=tmp_path)
+    assert done.returncode == 2
+    *_, last = done.stdout.splitlines()
+    assert last.startswith("::error title=p-pass::device 'cuda9': there is no such profile")
+    assert "it is no file" in done.stderr
+    assert json.loads((tmp_path / "out/summary.json").read_text())["runs"][0]["verdict"] == "bad input"
+
+
 def test_dry_run_as_json(tmp_path: Path) -> None:
     _playbook(tmp_path, "pass", "die", device="null")
     done = run_day0("run", "p.yaml", "--dry-run", "--json", "--only", "p-pass", cwd=tmp_path)
