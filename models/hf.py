@@ -206,6 +206,12 @@ def _build(make: Any, config: Any, dtype: torch.dtype, device: str, plan: ModelP
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(plan.seed)
                 model = make(config, dtype=dtype, **options).to(device)
+    except torch.OutOfMemoryError as error:
+        raise Day0Error(
+            plan.source,
+            f"the weights of {class_name} do not fit on {device}: {first_line(error)}",
+            hint=f"`day0 fit {plan.source} --device PROFILE` says what takes the memory and what would help",
+        ) from error
     except refusals() as error:
         raise Day0Error(
             plan.source,

@@ -12,7 +12,11 @@ from pathlib import Path
 from tests.warm import shim
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCK = re.compile(r"(?:<!-- (?P<note>[^\n]*?) -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)\n```", re.DOTALL)
+BLOCK = re.compile(
+    r"(?:<!-- (?P<note>[^\n]*?) -->\n|^(?P<label>With the fault|Without it|It prints)[^\n]*:\n\n)?"
+    r"```(?P<kind>\w+)\n(?P<text>.*?)\n```",
+    re.DOTALL | re.MULTILINE,
+)
 
 
 def _found(*patterns: str) -> tuple[str, ...]:
@@ -25,7 +29,7 @@ PAGES = ("README.md", "CONTRIBUTING.md", *_found("docs/**/*.md", "playbooks/exam
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
-    """A code block: its language, the comment above it, and what stands in it."""
+    """A code block: its language, the comment or (in guides) the first words of the line above it, and its text."""
 
     kind: str
     note: str
@@ -35,7 +39,8 @@ class Block:
 def blocks(page: str) -> list[Block]:
     """Return the code blocks of a page in their order."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    return [Block(kind=one["kind"], note=one["note"] or "", text=one["text"]) for one in BLOCK.finditer(text)]
+    found = BLOCK.finditer(text)
+    return [Block(kind=one["kind"], note=one["note"] or one["label"] or "", text=one["text"]) for one in found]
 
 
 def commands(text: str) -> list[str]:

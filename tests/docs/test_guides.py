@@ -16,7 +16,7 @@ from tests.analyzers.endpoint.tiny import perturbed, save_tiny
 from tests.docs.pages import GUIDES, ROOT, Block, blocks, commands, shell
 
 FAULT = re.compile(r"\*\*Fault to try it with:\*\* `(\w+)`")
-RIGHT, WRONG, BOTH = "without it", "with the fault", "in either case"
+RIGHT, WRONG, BOTH = "Without it", "With the fault", "It prints"
 FOLLOWED = [page for page in GUIDES if not page.endswith(("README.md", "endpoint_differs.md"))]
 QUICK = ("nan_after_a_layer", "kernel_never_runs")
 """Guides that are also followed without a fault each time; the others are in the long suite."""
@@ -150,6 +150,7 @@ def test_every_question_has_an_answer_and_a_way_on(page: str) -> None:
     assert "**You see:**" in text and "**Fault to try it with:**" in text
     sections = text.split("\n## ")[1:]
     assert len(sections) >= 2
+    assert all(one.note in (RIGHT, WRONG, BOTH, "file: prompts.jsonl") for one in blocks(page) if one.kind == "text")
     for section in sections:
         assert section.splitlines()[0].endswith("?"), section.splitlines()[0]
         assert "](" in section or "next question" in section, section.splitlines()[0]
