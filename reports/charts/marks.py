@@ -130,8 +130,10 @@ def draw(chart: Layers, marks: Sequence[Mark], label: str) -> str:
             titlePadding=10,
         )
     )  # fmt: skip
+    # Not validated, which takes as long as the drawing: vl-convert refuses what it cannot draw.
+    plain = styled.to_dict(validate=False)
     # Our own drawing, whose texts vl-convert escapes.
-    root = ElementTree.fromstring(vl_convert.vegalite_to_svg(styled.to_dict()))  # noqa: S314
+    root = ElementTree.fromstring(vl_convert.vegalite_to_svg(plain))  # noqa: S314
     for one in root.iter():
         one.tag = one.tag.removeprefix(_SVG)
         _name(one, marks)
