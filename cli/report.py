@@ -35,7 +35,7 @@ from day0.reports.html import render_html
 from day0.reports.jsonreport import render_json
 from day0.reports.junit import render_junit
 from day0.reports.markdown import render_markdown
-from day0.reports.summarise import summarise
+from day0.reports.summarise import PLANTED, summarise
 
 __all__ = ["read_bundle", "report", "write_report"]
 
@@ -84,7 +84,7 @@ def _write_for_pipelines(folder: RunFolder, bundle: Bundle) -> None:
 def _planted(found: dict[type[Record], Envelope[Any] | None]) -> dict[str, str]:
     """Say first of all what was planted: such a run says nothing about a device."""
     planted = {FILES[kind][0]: one.environment.get("planted") for kind, one in found.items() if one is not None}
-    return {f"faults planted in {stage}": names for stage, names in planted.items() if names}
+    return {f"{PLANTED}{stage}": names for stage, names in planted.items() if names}
 
 
 def read_bundle(folder: RunFolder, name: str) -> Bundle:

@@ -40,8 +40,9 @@ def _runs(summary: Summary) -> Answer:
 def _right(summary: Summary) -> Answer:
     question, found = "How right?", summary.right
     failed = len(summary.failures)
-    tone = "bad" if failed else "good"
-    wrong = f"; {counted(failed, 'case fails', 'cases fail')}" if failed else ""
+    canary = _canary_error(summary)
+    tone = "bad" if failed or canary else "good"
+    wrong = (f"; {counted(failed, 'case fails', 'cases fail')}" if failed else "") + canary
     if found is None:
         judged = sum(count for status, count in summary.checks.items() if status != "skipped")
         short = "Exact" if judged and not failed else "Wrong" if failed else "Not known yet"
@@ -60,6 +61,15 @@ def _right(summary: Summary) -> Answer:
         f"{error_text(found.yardstick)}{limit}, {found.op} ({found.regime}){wrong}"
     )
     return Answer(question=question, short=ratio, more=more, tone=tone)
+
+
+def _canary_error(summary: Summary) -> str:
+    """Return what the canary says against it: operators that are right alone can be wrong in a model."""
+    for step in summary.canary:
+        for gate in step.gates:
+            if not gate.passed and "error" in gate.rule and gate.value is not None:
+                return f"; but in the canary's {step.name} {gate.rule.partition(' ')[0]} is {gate.value:.3g}"
+    return ""
 
 
 def _fast(summary: Summary) -> Answer:

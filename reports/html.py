@@ -118,8 +118,8 @@ def _file(name: str) -> str:
 
 def _colours() -> str:
     """Return a class for each colour that a chart's key has."""
-    named = {**COLOURS, **TONES}
-    return "".join(f".k-{name} {{ --key: {colour}; }}\n" for name, colour in named.items())
+    named: list[tuple[str, str]] = [*COLOURS.items(), *TONES.items()]
+    return "".join(f".k-{name} {{ --key: {colour}; }}\n" for name, colour in named)
 
 
 def _policy_hash(text: str) -> str:

@@ -69,7 +69,7 @@ def _evidence(bundle: Bundle) -> str:
 
 def _answers(summary: Summary) -> str:
     lines = [f"- {prose(one.question)} **{prose(one.short)}**: {prose(one.more)}" for one in answers(summary)]
-    return "\n".join(lines)
+    return "\n".join(["In short:", "", *lines])
 
 
 def _beside(bundle: Bundle, summary: Summary) -> str:

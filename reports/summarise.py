@@ -16,7 +16,10 @@ from day0.reports.performance import how_fast, points
 from day0.reports.stages import judge_stages
 from day0.reports.summary import Choice, Stage, Summary
 
-__all__ = ["summarise"]
+__all__ = ["PLANTED", "summarise"]
+
+PLANTED = "faults planted in "
+"""How an entry of the environment begins that names faults."""
 
 ACTIONS = 3
 """More than three things to do first is nothing to do first."""
@@ -82,7 +85,9 @@ def _why(bundle: Bundle, stages: tuple[Stage, ...]) -> str:
 
 
 def _caveats(bundle: Bundle, weights: Weights, chosen: tuple[Choice, ...]) -> tuple[str, ...]:
-    lines = [*_phases_left_out(bundle), *_unchecked(bundle, weights), *_on_the_cpu(chosen), *_never_ran(chosen)]
+    planted = [f"{name}: {value}" for name, value in bundle.environment.items() if name.startswith(PLANTED)]
+    lines = [f"{text}: such a run says nothing about a device" for text in planted]
+    lines += [*_phases_left_out(bundle), *_unchecked(bundle, weights), *_on_the_cpu(chosen), *_never_ran(chosen)]
     if bundle.canary is not None and bundle.canary.allow_unverified:
         lines.append("the canary was entered with --allow-unverified: the numerics of its lock need not have passed")
     claimed = [entry for entry in bundle.inventory.entries if entry.evidence == "claimed"] if bundle.inventory else []

@@ -7,13 +7,13 @@ from typing import Any
 import altair as alt
 
 from day0.reports import tables
-from day0.reports.charts.marks import TONES, Drawing, Key, Mark, draw, numbered
+from day0.reports.charts.marks import TONES, Drawing, Key, Layers, Mark, draw, numbered
 from day0.reports.summary import GateLine, Step, Summary
 from day0.reports.words import tone, word
 
 __all__ = ["draw_gates"]
 
-ROW, NAME, GAP = 24, 118, 24
+WIDTH, ROW, NAME, GAP = 380, 24, 118, 24
 MOST = 24
 """Gates of one stage that are drawn; no stage has as many."""
 _SHAPES = {"good": "circle", "bad": "diamond", "wait": "triangle-up"}
@@ -58,8 +58,9 @@ def _gate(step: Step, gate: GateLine) -> Mark:
     return Mark(operator=step.name, groups=(kind,), text=f"{gate.rule} {said}, {value}{span}")
 
 
-def _chart(steps: tuple[Step, ...], marks: list[Mark]) -> alt.LayerChart:
-    width = NAME + GAP * (1 + max(1, max((min(len(step.gates), MOST) for step in steps), default=1)))
+def _chart(steps: tuple[Step, ...], marks: list[Mark]) -> Layers:
+    longest = max((min(len(step.gates), MOST) for step in steps), default=1)
+    width = max(WIDTH, NAME + GAP * (1 + longest))
     height = ROW * len(steps)
     x = alt.X("x:Q", scale=alt.Scale(domain=[0, width], nice=False), axis=None)
     y = alt.Y("y:Q", scale=alt.Scale(domain=[0, height], reverse=True, nice=False), axis=None)
@@ -74,7 +75,7 @@ def _chart(steps: tuple[Step, ...], marks: list[Mark]) -> alt.LayerChart:
     stages = base.transform_filter("!datum.gate").mark_square(size=190, opacity=1.0)
     gates = base.transform_filter("datum.gate").mark_point(filled=True, size=90, opacity=1.0)
     gates = gates.encode(shape=_scale(alt.Shape, list(_SHAPES.values())))
-    chart: alt.LayerChart = alt.layer(_line(height, x, y), _names(steps, x, y), stages, gates).properties(
+    chart: Layers = alt.layer(_line(height, x, y), _names(steps, x, y), stages, gates).properties(
         width=width, height=height
     )
     return chart

@@ -19,7 +19,7 @@ from day0.records import Verdict
 from day0.reports.clean import clean
 from day0.reports.tables import Table
 
-__all__ = ["COLOURS", "TONES", "Drawing", "Key", "Mark", "draw", "log_domain", "log_scale", "numbered", "xy"]
+__all__ = ["COLOURS", "TONES", "Drawing", "Key", "Layers", "Mark", "draw", "log_domain", "log_scale", "numbered", "xy"]
 
 COLOURS: dict[Verdict, str] = {
     "native": "#2f8f5b",
@@ -37,6 +37,9 @@ COLOURS: dict[Verdict, str] = {
 
 TONES: dict[str, str] = {"good": "#2f8f5b", "bad": "#d03a45", "wait": "#8a7a1f"}
 """Likewise, for what passed, what failed and what is neither."""
+
+Layers = alt.LayerChart | alt.FacetChart
+"""A chart of several layers, as altair types it once it has a size."""
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _NUMBER = re.compile(r"([mp])(\d{1,6})\Z")
@@ -112,7 +115,7 @@ def xy(field_name: str, title: str, low: float, high: float, *, channel: type[al
     return channel(f"{field_name}:Q", scale=log_scale(low, high), axis=axis)
 
 
-def draw(chart: alt.LayerChart | alt.Chart, marks: Sequence[Mark], label: str) -> str:
+def draw(chart: Layers, marks: Sequence[Mark], label: str) -> str:
     """Return the drawing as an SVG element without references to anything outside.
 
     The numbers of `numbered` become what the marks stand for. Texts and lines take `currentColor`, so that the same
@@ -127,8 +130,10 @@ def draw(chart: alt.LayerChart | alt.Chart, marks: Sequence[Mark], label: str) -
             titlePadding=10,
         )
     )  # fmt: skip
+    # Not validated, which takes as long as the drawing: vl-convert refuses what it cannot draw.
+    plain = styled.to_dict(validate=False)
     # Our own drawing, whose texts vl-convert escapes.
-    root = ElementTree.fromstring(vl_convert.vegalite_to_svg(styled.to_dict()))  # noqa: S314
+    root = ElementTree.fromstring(vl_convert.vegalite_to_svg(plain))  # noqa: S314
     for one in root.iter():
         one.tag = one.tag.removeprefix(_SVG)
         _name(one, marks)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeGuard
 
 import altair as alt
 
-from day0.reports.charts.marks import TONES, Drawing, Key, Mark, draw, log_domain, log_scale, numbered, xy
+from day0.reports.charts.marks import TONES, Drawing, Key, Layers, Mark, draw, log_domain, log_scale, numbered, xy
 from day0.reports.more_tables import error_table
 from day0.reports.summary import OperatorError, Summary
 from day0.reports.words import tone, word
@@ -66,10 +66,9 @@ def _mark(one: OperatorError) -> Mark:
     return Mark(operator=one.op, groups=(tone(one.status),), text=text)
 
 
-def _chart(shown: list[OperatorError], marks: list[Mark]) -> alt.LayerChart:
-    low_x, high_x = log_domain(one.yardstick for one in shown if _drawable(one.yardstick))
-    heights = [value for one in shown for value in (one.error, one.limit) if _drawable(value)]
-    low_y, high_y = log_domain(value for value in heights if value is not None)
+def _chart(shown: list[OperatorError], marks: list[Mark]) -> Layers:
+    low_x, high_x = log_domain(filter(_drawable, (one.yardstick for one in shown)))
+    low_y, high_y = log_domain(filter(_drawable, (value for one in shown for value in (one.error, one.limit))))
     rows = []
     for row, one, mark in zip(numbered(marks), shown, marks, strict=True):
         place = {"own": _within(one.yardstick, low_x, high_x), "error": _within(one.error, low_y, high_y)}
@@ -78,12 +77,12 @@ def _chart(shown: list[OperatorError], marks: list[Mark]) -> alt.LayerChart:
     x = xy("own", "error of the dtype itself", low_x, high_x, channel=alt.X)
     base = alt.Chart(alt.InlineData(values=rows)).encode(x=x, color=_colour())
     error = xy("error", "error on the device", low_y, high_y, channel=alt.Y)
-    limit = alt.Y("limit:Q", scale=log_scale(low_y, high_y))
+    height = alt.Y("limit:Q", scale=log_scale(low_y, high_y))
     limited = base.transform_filter("datum.limit != null").encode(description="part:N")
     stems = limited.mark_rule(strokeWidth=1, opacity=0.35).encode(y=error, y2="limit:Q")
-    ticks = limited.mark_tick(thickness=2, size=9, orient="horizontal").encode(y=limit)
+    ticks = limited.mark_tick(thickness=2, size=9, orient="horizontal").encode(y=height)
     dots = base.mark_circle(size=64, opacity=1.0).encode(y=error, description="mark:N")
-    chart: alt.LayerChart = alt.layer(_diagonal(low_x, high_x, low_y, high_y), stems, ticks, dots).properties(
+    chart: Layers = alt.layer(_diagonal(low_x, high_x, low_y, high_y), stems, ticks, dots).properties(
         width=WIDTH, height=HEIGHT
     )
     return chart
@@ -93,7 +92,7 @@ def _colour() -> alt.Color:
     return alt.Color("tone:N", legend=None, scale=alt.Scale(domain=list(TONES), range=list(TONES.values())))
 
 
-def _drawable(value: float | None) -> bool:
+def _drawable(value: float | None) -> TypeGuard[float]:
     return value is not None and math.isfinite(value) and value > 0.0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 
 from day0.reports import tables
-from day0.reports.charts.marks import COLOURS, Drawing, Key, Mark, draw, log_domain, log_scale, numbered, xy
+from day0.reports.charts.marks import COLOURS, Drawing, Key, Layers, Mark, draw, log_domain, log_scale, numbered, xy
 from day0.reports.clean import clean
 from day0.reports.figures import seconds_text, share_text
 from day0.reports.findings import MEANINGS
@@ -112,7 +112,7 @@ def _shares(step: Step) -> list[_Line]:
     ]
 
 
-def _bars(lines: Sequence[_Line]) -> alt.LayerChart:
+def _bars(lines: Sequence[_Line]) -> Layers:
     """Return a bar below each text, on a scale from 0 to all."""
     height = ROW * len(lines)
     scale_y = alt.Scale(domain=[0, height], reverse=True, nice=False)
@@ -135,7 +135,7 @@ def _bars(lines: Sequence[_Line]) -> alt.LayerChart:
     at = alt.Y("at:Q", scale=scale_y, axis=None)
     names = base.mark_text(align="left", limit=WIDTH - 120, **_FONT).encode(x=alt.value(0), y=at, text="name:N")
     figures = base.mark_text(align="right", **_FONT).encode(x=alt.value(WIDTH), y=at, text="figure:N")
-    chart: alt.LayerChart = alt.layer(ground, bars, names, figures).properties(width=WIDTH, height=height)
+    chart: Layers = alt.layer(ground, bars, names, figures).properties(width=WIDTH, height=height)
     return chart
 
 
@@ -161,7 +161,7 @@ def _timed(one: Speed) -> Mark:
     return Mark(operator=one.source, groups=(), text=f"{one.name}: {seconds_text(one.seconds)}{span}")
 
 
-def _dots(shown: Sequence[Speed], marks: Sequence[Mark]) -> alt.LayerChart:
+def _dots(shown: Sequence[Speed], marks: Sequence[Mark]) -> Layers:
     height = ROW * len(shown)
     ends = [value for one in shown for value in (one.seconds, one.low, one.high) if value and value > 0.0]
     low, high = log_domain(ends)
@@ -182,5 +182,5 @@ def _dots(shown: Sequence[Speed], marks: Sequence[Mark]) -> alt.LayerChart:
     at = alt.Y("at:Q", scale=scale_y, axis=None)
     names = base.mark_text(align="left", limit=WIDTH - 80, **_FONT).encode(x=alt.value(0), y=at, text="name:N")
     figures = base.mark_text(align="right", **_FONT).encode(x=alt.value(WIDTH), y=at, text="figure:N")
-    chart: alt.LayerChart = alt.layer(spans, dots, names, figures).properties(width=WIDTH, height=height)
+    chart: Layers = alt.layer(spans, dots, names, figures).properties(width=WIDTH, height=height)
     return chart

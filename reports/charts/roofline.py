@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 
 from day0.reports.bundle import Bundle, Peaks
-from day0.reports.charts.marks import COLOURS, Drawing, Key, Mark, draw, log_domain, numbered, xy
+from day0.reports.charts.marks import COLOURS, Drawing, Key, Layers, Mark, draw, log_domain, numbered, xy
 from day0.reports.figures import seconds_text, share_text
 from day0.reports.findings import MEANINGS
 from day0.reports.more_tables import point_table
@@ -97,7 +97,7 @@ def _roofs(bundle: Bundle) -> list[tuple[str, float, float]]:
     return [(names, peaks.bandwidth, rate) for rate, names in list(by_rate.items())[:ROOFS]]
 
 
-def _chart(shown: list[Point], marks: list[Mark], roofs: list[tuple[str, float, float]]) -> alt.LayerChart:
+def _chart(shown: list[Point], marks: list[Mark], roofs: list[tuple[str, float, float]]) -> Layers:
     ridges = [rate / bandwidth for _, bandwidth, rate in roofs]
     low_x, high_x = log_domain([*(one.flops / one.bytes for one in shown), *ridges])
     low_y, high_y = log_domain([*(one.flops / one.seconds for one in shown), *(rate for _, _, rate in roofs)])
@@ -118,7 +118,7 @@ def _chart(shown: list[Point], marks: list[Mark], roofs: list[tuple[str, float, 
     modelled = base.transform_filter("datum.modelled").mark_point(filled=False, size=60, opacity=0.85, strokeWidth=1.5)
     achieved = base.transform_filter("!datum.modelled").mark_point(filled=True, size=70, opacity=1.0, shape="circle")
     layers = [*_roof_layers(roofs, x, y, (low_x, high_x), low_y), modelled, achieved]
-    chart: alt.LayerChart = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
+    chart: Layers = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
     return chart
 
 
@@ -134,6 +134,12 @@ def _roof_layers(
         line = alt.Chart(alt.InlineData(values=values)).mark_line(color="currentColor", opacity=0.55, strokeWidth=1.5)
         layers.append(line.encode(x=x, y=y))
         text = alt.Chart(alt.InlineData(values=[{"intensity": span[1], "rate": rate, "name": name}]))
-        look = {"align": "right", "baseline": "bottom", "dy": -3, "fontSize": 11, "fill": "currentColor"}
+        look: dict[str, Any] = {
+            "align": "right",
+            "baseline": "bottom",
+            "dy": -3,
+            "fontSize": 11,
+            "fill": "currentColor",
+        }
         layers.append(text.mark_text(**look).encode(x=x, y=y, text="name:N"))
     return layers

@@ -9,7 +9,7 @@ import altair as alt
 
 from day0.records import Verdict
 from day0.reports import tables
-from day0.reports.charts.marks import COLOURS, Drawing, Key, Mark, draw, numbered
+from day0.reports.charts.marks import COLOURS, Drawing, Key, Layers, Mark, draw, numbered
 from day0.reports.clean import clean
 from day0.reports.figures import share_text
 from day0.reports.findings import MEANINGS
@@ -45,7 +45,7 @@ def draw_shares(summary: Summary) -> Drawing | None:
     )
 
 
-def _chart(shown: Sequence[Operator], rows: list[dict[str, Any]]) -> alt.LayerChart:
+def _chart(shown: Sequence[Operator], rows: list[dict[str, Any]]) -> Layers:
     height, longest = ROW * len(shown), max(sum(one.weights.values()) for one in shown)
     scale_x = alt.Scale(domain=[0, longest or 1.0], nice=False)
     scale_y = alt.Scale(domain=[0, height], reverse=True, nice=False)
@@ -65,7 +65,7 @@ def _chart(shown: Sequence[Operator], rows: list[dict[str, Any]]) -> alt.LayerCh
     )
     names = _texts(shown, "name", alt.value(0), scale_y).mark_text(align="left", limit=WIDTH - 80, **_FONT)
     figures = _texts(shown, "figure", alt.value(WIDTH), scale_y).mark_text(align="right", **_FONT)
-    chart: alt.LayerChart = alt.layer(bars, names, figures).properties(width=WIDTH, height=height)
+    chart: Layers = alt.layer(bars, names, figures).properties(width=WIDTH, height=height)
     return chart
 
 

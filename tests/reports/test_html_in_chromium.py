@@ -294,13 +294,14 @@ def test_commands_are_copied(page_of: Pages, browser: webdriver.Chrome, tmp_path
 
 
 def test_paper_has_no_tools_and_all_that_is_folded(page_of: Pages, browser: webdriver.Chrome, tmp_path: Path) -> None:
-    show(browser, page_of("good"), tmp_path)
+    show(browser, page_of("failing"), tmp_path, width=794)  # A4 at 96 dots an inch
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     try:
         for name in (".tools", ".copy", "nav", "summary"):
             assert not any(one.is_displayed() for one in browser.find_elements(By.CSS_SELECTOR, name)), name
         table = "document.querySelector('[data-rows=every-case-worst-first]')"
         assert script(browser, f"{table}.checkVisibility() && {table}.offsetHeight > 0")
+        assert script(browser, "document.documentElement.scrollWidth") == 794, "nothing is cut at the paper's edge"
     finally:
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "screen"})
 

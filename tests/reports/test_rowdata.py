@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 from day0.reports import rowdata
+from day0.reports.clean import REFUSED
 from day0.reports.links import Link, linked
 from day0.reports.rowdata import PageRows
 from day0.reports.tables import Table, make_table
@@ -57,11 +58,13 @@ def test_the_same_rows_are_the_same_text() -> None:
         rows.add(table("All names", ["a", "b", "c"]))
         texts.append(rows.text())
     assert texts[0] == texts[1]
+    assert base64.b64decode(texts[0])[4:8] == bytes(4), "gzip notes no time"
 
 
 def test_a_link_leads_below_the_run_folder_or_is_a_text() -> None:
     assert linked("evidence", "evidence/a b") == Link(label="evidence", path="evidence/a b")
     assert linked("evidence", "") == ""
+    assert linked("evidence", REFUSED) == f"evidence: {REFUSED}"
     for path in ("/etc/passwd", "../x", "a/../../x", "C:\\x", "a//b", "./a", "x\x1b[31m", "a\u202eb"):
         assert isinstance(linked("evidence", path), str), path
     assert Link(label="x", path="javascript:alert(1)").href == "../javascript%3Aalert%281%29"
