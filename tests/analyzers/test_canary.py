@@ -43,7 +43,12 @@ def _statuses(results: tuple[StageResult, ...]) -> dict[str, str]:
 
 def test_a_sound_device_passes_every_stage(context: CanaryContext) -> None:
     statuses = _statuses(run_stages(context, PLAN))
-    assert {name for name, status in statuses.items() if status == "skipped"} == {"one_op", "forward", "compiled", "captured"}
+    assert {name for name, status in statuses.items() if status == "skipped"} == {
+        "one_op",
+        "forward",
+        "compiled",
+        "captured",
+    }
     assert set(statuses.values()) == {"pass", "skipped"}
 
 

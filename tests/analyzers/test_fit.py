@@ -213,6 +213,7 @@ def test_the_workspace_holds_the_experts_of_one_layer_and_a_fifth_more() -> None
     assert card_of(_demand(*experts), Layout(dp=2, ep=2)).workspace == 0
 
 
+@pytest.mark.slow
 def test_fp8_rows_of_the_cache_have_their_scales() -> None:
     found = _report("hf:deepseek_v32", format="fp8", kv_format="fp8", cards=16)
     assert _row(found.cache, "latent").bytes_per_token == 61 * 656  # 512 e4m3, 4 float32, 64 bfloat16
@@ -302,6 +303,7 @@ def test_gpt_oss_takes_what_its_model_card_says() -> None:
     assert _report("hf:gpt_oss", format="mxfp4", cards=8).weight_bytes / GIB == pytest.approx(60.8, abs=0.05)
 
 
+@pytest.mark.slow
 def test_deepseek_v32_takes_what_its_checkpoint_does_without_the_layer_for_prediction() -> None:
     found = _report("hf:deepseek_v32", format="fp8", cards=16)
     # Published with one more layer: 685.4 B parameters, 642.1 GiB. That layer has experts like the others,
@@ -309,6 +311,7 @@ def test_deepseek_v32_takes_what_its_checkpoint_does_without_the_layer_for_predi
     assert found.weight_bytes / found.parameters == pytest.approx(642.1 * GIB / 685.4e9, rel=3e-3)
 
 
+@pytest.mark.slow
 def test_latent_rows_of_deepseek_v32() -> None:
     row = _row(_report("hf:deepseek_v32", format="fp8", cards=16).cache, "latent")
     # FlashMLA's 8.72 GiB for a request of 128 K counts the layer for prediction too.
@@ -325,6 +328,7 @@ def test_a_sliding_window_bounds_the_cache() -> None:
 K3 = "kimi-k3.1"
 
 
+@pytest.mark.slow
 def test_the_figures_of_kimi_k3() -> None:
     found = _report(K3, cards=24)
     experts = _row(found.weights, "experts")
@@ -344,6 +348,7 @@ def test_the_figures_of_kimi_k3() -> None:
     assert state.bytes / latent.bytes_per_token == pytest.approx(15.7e3, rel=2e-3)
 
 
+@pytest.mark.slow
 def test_kimi_k3_fits_where_it_is_served() -> None:
     """SGLang's list of deployments: four nodes of eight H100, two nodes of eight H200."""
     assert _report(K3, cards=32).fits
@@ -354,6 +359,7 @@ def test_kimi_k3_fits_where_it_is_served() -> None:
     assert smallest.card.cards == 24
 
 
+@pytest.mark.slow
 def test_the_cards_of_a_layout_hold_the_model_together() -> None:
     found = _report(K3, cards=24)
     assert found.card is not None
@@ -379,6 +385,7 @@ def test_an_extended_plan_is_that_of_the_context_itself() -> None:
     assert extended.plan.written == plan.written.planned
 
 
+@pytest.mark.slow
 def test_expert_batches_and_formats_say_what_they_save() -> None:
     found = _report("hf:deepseek_v32", format="fp8", layout="tp=8,ep=8")
     assert not found.fits

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.warm import run_warm
 
@@ -39,3 +40,13 @@ def only_traced_calls(folder: Path, *regimes: str) -> None:
     plan = json.loads(path.read_text())
     plan["check"] |= {"regimes": list(regimes or ("ordinary",)), "derived": False, "level": "ops"}
     path.write_text(json.dumps(plan))
+
+
+def short_playbook(folder: Path) -> Path:
+    """Write the toy's playbook with ordinary values, no whole model in the check, and the stages that every kernel meets."""
+    plan = yaml.safe_load((PLAYBOOKS / "toy-on-sim.yaml").read_text())
+    plan["check"] |= {"regimes": ["ordinary"], "level": "ops"}
+    plan["canary"]["stages"] = {name: {} for name in ("load", "one_op", "one_layer", "all_layers")}
+    path = folder / "toy-on-sim.yaml"
+    path.write_text(yaml.safe_dump(plan, sort_keys=False))
+    return path

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.flow.conftest import PLAYBOOKS, Day0
+from tests.flow.conftest import PLAYBOOKS, Day0, short_playbook
 
 PLAYBOOK = (PLAYBOOKS / "toy-on-sim.yaml").read_text()
 BLOCKED = """\
@@ -121,7 +121,7 @@ def test_hf_without_the_extra(tmp_path: Path) -> None:
 
 
 def test_records_that_are_damaged_or_too_new(day0: Day0, tmp_path: Path) -> None:
-    assert day0("trace", "toy", "--run", "r", "--dtype", "float32").returncode == 0
+    assert day0("trace", "toy", "--phase", "prefill=4", "--run", "r", "--dtype", "float32").returncode == 0
     path = tmp_path / "r" / "trace.json"
     good = path.read_text()
     path.write_text(good[: len(good) // 2])
@@ -131,7 +131,7 @@ def test_records_that_are_damaged_or_too_new(day0: Day0, tmp_path: Path) -> None
     done = day0("inventory", "--run", "r", "--device", "sim")
     _expect(done, "r/trace.json", "it has schema day0.trace/2, and day0", "update day0")
     newer = path.read_text()
-    done = day0("trace", "toy", "--run", "r", "--dtype", "float32")
+    done = day0("trace", "toy", "--phase", "prefill=4", "--run", "r", "--dtype", "float32")
     _expect(done, "r/trace.json", "it has schema day0.trace/2", "update day0")
     assert path.read_text() == newer, "a record of a later day0 is not overwritten"
     path.write_text(good)
@@ -139,14 +139,14 @@ def test_records_that_are_damaged_or_too_new(day0: Day0, tmp_path: Path) -> None
 
 
 def test_a_run_folder_of_another_model(day0: Day0) -> None:
-    assert day0("trace", "toy", "--run", "r").returncode == 0
+    assert day0("trace", "toy", "--phase", "prefill=4", "--run", "r").returncode == 0
     done = day0("trace", "hf:llama", "--run", "r")
     _expect(done, "r", "this run folder belongs to another model, toy", "name another folder with --run")
 
 
 def test_stages_out_of_order(day0: Day0) -> None:
     _expect(day0("check", "--run", "r"), "r", "there is no trace yet", "begin with `day0 trace")
-    assert day0("trace", "toy", "--run", "r").returncode == 0
+    assert day0("trace", "toy", "--phase", "prefill=4", "--run", "r").returncode == 0
     _expect(day0("inventory", "--run", "r"), "r", "no device was named yet", "add --device sim")
     done = day0("check", "--run", "r")
     assert done.returncode == 2
@@ -166,7 +166,7 @@ def test_usage_mistakes_are_2_as_well(day0: Day0) -> None:
 
 
 def test_json_goes_to_stdout_and_talk_to_stderr(day0: Day0) -> None:
-    done = day0("trace", "toy", "--run", "r", "--json")
+    done = day0("trace", "toy", "--phase", "prefill=4", "--run", "r", "--json")
     assert done.returncode == 0
     assert json.loads(done.stdout)["schema"] == "day0.trace/1"
     assert "phase" in done.stderr
@@ -224,7 +224,7 @@ def test_a_file_with_implementations_that_cannot_be_used(day0: Day0, tmp_path: P
 
 def test_a_kernel_that_ends_the_program_has_crashed(day0: Day0, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(_entry(operator='"aten::rsqrt"', rank="1", run="lambda x: sys.exit(0)"))
-    done = day0("run", PLAYBOOKS / "toy-on-sim.yaml", "--with", "mine.py")
+    done = day0("run", short_playbook(tmp_path), "--with", "mine.py")
     assert done.returncode == 1
     assert "crashed: SystemExit" in done.stdout
 
@@ -297,7 +297,7 @@ def test_a_profile_with_impossible_values(day0: Day0, tmp_path: Path, line: str)
 
 def test_a_pipe_is_not_a_playbook_and_a_reader_may_go_away(day0: Day0, tmp_path: Path) -> None:
     _expect(day0("run", "/dev/zero"), "/dev/zero", "this is a device or a pipe", "name a file")
-    command = f"{sys.executable} -m day0 trace toy --run r | head -1; exit ${{PIPESTATUS[0]}}"
+    command = f"{sys.executable} -m day0 trace toy --phase prefill=4 --run r | head -1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "r" / "trace.json").exists()
@@ -311,7 +311,7 @@ def test_what_device_show_prints_is_a_profile(day0: Day0, tmp_path: Path) -> Non
 
 
 def test_replacements_can_be_switched_on_again(day0: Day0) -> None:
-    assert day0("trace", "toy", "--run", "r", "--dtype", "float32").returncode == 0
+    assert day0("trace", "toy", "--phase", "prefill=4", "--run", "r", "--dtype", "float32").returncode == 0
     assert day0("inventory", "--run", "r", "--device", "sim").returncode == 0
     assert day0("register", "--run", "r", "--no-replacements").returncode == 1
     assert day0("register", "--run", "r", "--replacements").returncode == 0

@@ -18,7 +18,12 @@ def test_deepseek_v32_reaches_a_verdict_in_all_five_stages(day0: Day0, tmp_path:
     gaps = {entry["operator"] for entry in json.loads((folder / "ops.lock").read_text())["body"]["entries"]}
     assert {"aten::topk", "aten::histc", "aten::_grouped_mm", "aten::rsqrt", "aten::silu"} <= gaps
     stages = json.loads((folder / "canary.json").read_text())["body"]["stages"]
-    assert {stage["name"] for stage in stages if stage["status"] != "pass"} == {"vision", "forward", "compiled", "captured"}
+    assert {stage["name"] for stage in stages if stage["status"] != "pass"} == {
+        "vision",
+        "forward",
+        "compiled",
+        "captured",
+    }
     assert {stage["skip"] for stage in stages if stage["status"] != "pass"} == {"unfit"}
 
 
@@ -49,6 +54,7 @@ def test_a_trace_on_the_cpu_records_the_ranges_of_integers(day0: Day0, tmp_path:
     assert embedding["module"] == "model.embed_tokens"
 
 
+@pytest.mark.slow  # the playbook without adapters, above, runs each time
 def test_a_model_with_adapters_reaches_a_verdict_and_its_operators_run(day0: Day0, tmp_path: Path) -> None:
     done = day0("run", PLAYBOOKS / "deepseek-v32-adapted-on-sim.yaml")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -61,7 +67,12 @@ def test_a_model_with_adapters_reaches_a_verdict_and_its_operators_run(day0: Day
     }  # fmt: skip
     assert locked == ours
     stages = json.loads((folder / "canary.json").read_text())["body"]["stages"]
-    assert {stage["name"] for stage in stages if stage["status"] != "pass"} == {"vision", "forward", "compiled", "captured"}
+    assert {stage["name"] for stage in stages if stage["status"] != "pass"} == {
+        "vision",
+        "forward",
+        "compiled",
+        "captured",
+    }
     assert {stage["skip"] for stage in stages if stage["status"] != "pass"} == {"unfit"}
     generate = next(stage for stage in stages if stage["name"] == "generate")
     ran = {receipt["operator"]: receipt["calls"] for receipt in generate["receipts"]}

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 
-from tests.flow.conftest import PLAYBOOKS, Done, run_day0
+from tests.flow.conftest import PLAYBOOKS, Done, run_day0, short_playbook
 
 STAGES = ("trace", "inventory", "register", "check", "canary")
 RECORDS = ("trace.json", "inventory.json", "ops.lock", "numerics.json", "canary.json")
@@ -120,19 +119,9 @@ IMPLEMENTATIONS = (
 """
 
 
-def _short(folder: Path) -> Path:
-    """The playbook with ordinary values and the stages that every kernel meets."""
-    plan = yaml.safe_load((PLAYBOOKS / "toy-on-sim.yaml").read_text())
-    plan["check"] |= {"regimes": ["ordinary"], "level": "ops"}
-    plan["canary"]["stages"] = {name: {} for name in ("load", "one_op", "one_layer", "all_layers")}
-    path = folder / "toy-on-sim.yaml"
-    path.write_text(yaml.safe_dump(plan, sort_keys=False))
-    return path
-
-
 def test_a_kernel_of_ones_own_takes_the_place_of_the_fallback(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(WRONG.format(factor=1))
-    done = run_day0("run", _short(tmp_path), "--with", "mine.py", cwd=tmp_path)
+    done = run_day0("run", short_playbook(tmp_path), "--with", "mine.py", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "fell_back" not in done.stdout
     lock = json.loads((tmp_path / "runs/toy-on-sim/ops.lock").read_text())["body"]
@@ -142,7 +131,7 @@ def test_a_kernel_of_ones_own_takes_the_place_of_the_fallback(tmp_path: Path) ->
 
 def test_a_wrong_kernel_of_ones_own_fails_the_check_and_does_not_reach_the_canary(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(WRONG.format(factor=1.01))
-    done = run_day0("run", _short(tmp_path), "--with", "mine.py", cwd=tmp_path)
+    done = run_day0("run", short_playbook(tmp_path), "--with", "mine.py", cwd=tmp_path)
     assert done.returncode == 1
     assert "✗ aten::silu" in done.stdout
     assert "base:mine==1.0: fail" in done.stdout
@@ -156,7 +145,8 @@ def test_a_wrong_kernel_of_ones_own_fails_the_check_and_does_not_reach_the_canar
 
 
 def test_kill_9_in_the_middle_loses_nothing_that_was_finished(twice: Twice, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "day0", "run", str(PLAYBOOKS / "toy-on-sim.yaml")]
+    playbook = short_playbook(tmp_path)
+    command = [sys.executable, "-m", "day0", "run", str(playbook)]
     journal = tmp_path / "runs/toy-on-sim/numerics.cases.jsonl"
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None and not (journal.exists() and len(journal.read_bytes().splitlines()) > 40):
@@ -165,20 +155,20 @@ def test_kill_9_in_the_middle_loses_nothing_that_was_finished(twice: Twice, tmp_
     assert process.returncode == -signal.SIGKILL
     assert not (journal.parent / "numerics.json").exists()
     finished = journal.read_text().splitlines()[1:-1]
-    done = run_day0("run", PLAYBOOKS / "toy-on-sim.yaml", cwd=tmp_path)
+    done = run_day0("run", playbook, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("kept: its inputs are unchanged") == 3, "the three stages before the kill"
     assert journal.read_text().splitlines()[1 : 1 + len(finished)] == finished
-    for name in RECORDS:
-        assert _repeatable(journal.parent / name) == _repeatable(twice.folder / name), name
+    for name in ("trace.json", "inventory.json", "ops.lock"):
+        assert _body(journal.parent / name) == _body(twice.folder / name), name
+    assert _cases(journal.parent) == _cases(twice.folder)
 
 
-def _repeatable(record: Path) -> dict[str, Any]:
-    """Return what a record says, without what depends on the machine: steps of the soak, and peaks of memory."""
+def _body(record: Path) -> dict[str, Any]:
     body: dict[str, Any] = json.loads(record.read_text())["body"]
-    if record.name == "canary.json":
-        body["stages"] = [one for one in body["stages"] if one["name"] != "soak"]
-        for one in body["stages"]:
-            one["metrics"].pop("memory_peak_bytes", None)
-            one["figures"].pop("memory_peak_bytes", None)
     return body
+
+
+def _cases(folder: Path) -> list[dict[str, Any]]:
+    """Return the cases with ordinary values, which the short playbook and the whole one both have."""
+    return [case for case in _body(folder / "numerics.json")["cases"] if case["regime"] == "ordinary"]
