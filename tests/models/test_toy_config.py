@@ -110,7 +110,13 @@ def test_every_attribute_reaches_the_logits(base: Change, change: Change) -> Non
     assert float((after - before).abs().max()) > 1e-4 * float(before.std())
 
 
-SAME: tuple[Change, ...] = ({"kda_state_layout": "vk"}, {"block_size": 3}, {"block_size": 64}, {"max_positions": 64}, {"expert_batch": 2})
+SAME: tuple[Change, ...] = (
+    {"kda_state_layout": "vk"},
+    {"block_size": 3},
+    {"block_size": 64},
+    {"max_positions": 64},
+    {"expert_batch": 2},
+)
 """Say where things lie and how they are served, and change no number."""
 
 
@@ -161,7 +167,10 @@ def test_every_size_can_be_another(change: Change) -> None:
 
 def test_no_field_is_without_a_test() -> None:
     named = {name for pair in ATTRIBUTES for name in pair[1]} | {name for one in (*SAME, *SIZES) for name in one}
-    assert {field.name for field in fields(ToyConfig)} == named | {"index_hadamard", "expert_slots"}  # the latter: test_toy_source.py
+    assert {field.name for field in fields(ToyConfig)} == named | {
+        "index_hadamard",
+        "expert_slots",
+    }  # slots: test_toy_source.py
 
 
 @pytest.mark.parametrize(

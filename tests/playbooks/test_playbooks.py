@@ -5,16 +5,25 @@
 
 from __future__ import annotations
 
+import gc
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from day0.analyzers.canary.stages import choose_stages
 from day0.devices.profile import load_profile
+from day0.devices.sim.device import open_sim
+from day0.devices.sim.state import STATE
 from day0.errors import Day0Error
-from day0.playbook import Playbook
+from day0.models.driver import step
+from day0.models.source import open_model
+from day0.models.toy.calls import references
+from day0.models.workload import token_ids
+from day0.playbook import ModelPlan, Playbook
 from day0.reference_ops.load import load_operators
 from day0.registry.namespaces import load_parents, search_path
 from day0.yamlfile import read_yaml, validate_yaml
@@ -80,6 +89,40 @@ def test_a_playbook_that_names_something_else_is_refused(old: str, new: str, sai
     path.write_text(text.replace(old, new))
     with pytest.raises(Day0Error, match=said):
         refuse(path)
+
+
+@pytest.fixture
+def null() -> Iterator[None]:
+    yield
+    open_sim(load_profile("null"))
+
+
+@pytest.mark.parametrize(
+    ("name", "without"),
+    [("toy-experts-in-batches-on-sim", {"expert_batch": 0}), ("toy-training-on-sim", {"checkpointing": False})],
+)
+@pytest.mark.usefixtures("null")
+def test_without_what_a_playbook_shows_memory_runs_out(
+    name: str, without: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No lock is active here, so the toy calls references; the device lacks nothing but memory.
+    monkeypatch.setattr("day0.models.toy.model.dispatched", references)
+    plan = read(PLAYBOOKS / f"{name}.yaml")
+    gc.collect()
+    gib = load_profile(plan.device).memory_gib + STATE.allocated_bytes / 2**30
+    open_sim(load_profile("null").model_copy(update={"memory_gib": gib}))
+    _call(plan.model)
+    with pytest.raises(torch.OutOfMemoryError, match="sim out of memory"):
+        _call(plan.model.model_copy(update={"set": {**plan.model.set, **without}}))
+
+
+def _call(plan: ModelPlan) -> None:
+    spec = open_model(plan)
+    model = spec.build("sim")
+    if spec.phases:
+        spec.phases[0].prepare(model, "sim")()
+    else:
+        step(model, token_ids(spec, 1, 6, seed=0).to("sim"))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith(("deepseek-v32", "toy-on-sim"))])
