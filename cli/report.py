@@ -6,30 +6,19 @@ import json as jsonlib
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from day0.cli.pipelines import commands_stopped, show_in_pipeline
+from day0.cli.report_beside import peaks_of, read_beside
 from day0.cli.rundir import FILES, RunFolder, write_atomically
 from day0.cli.session import environment
 from day0.cli.talk import Talk, safe
 from day0.cli.verifying.manifest import write_manifest
-from day0.codec import Envelope, decode
-from day0.errors import Day0Error, ExitCode
-from day0.hashing import hash_json
-from day0.records import (
-    CanaryReport,
-    EndpointReport,
-    FitReport,
-    Inventory,
-    Lock,
-    NumericsReport,
-    RanksReport,
-    Record,
-    Trace,
-)
+from day0.codec import Envelope
+from day0.errors import ExitCode
+from day0.records import CanaryReport, Inventory, Lock, NumericsReport, Record, Trace
 from day0.reports.annotations import github_annotations, github_summary, gitlab_quality
-from day0.reports.beside import FILES as BESIDE
-from day0.reports.bundle import Bundle, Peaks
+from day0.reports.bundle import Bundle
 from day0.reports.clean import path_below
 from day0.reports.html import render_html
 from day0.reports.jsonreport import render_json
@@ -38,8 +27,6 @@ from day0.reports.markdown import render_markdown
 from day0.reports.summarise import PLANTED, summarise
 
 __all__ = ["read_bundle", "report", "write_report"]
-
-R = TypeVar("R", bound=Record)
 
 
 def report(*, run: Path, json: bool, ci: bool = False) -> int:
@@ -99,8 +86,7 @@ def read_bundle(folder: RunFolder, name: str) -> Bundle:
         NumericsReport: numerics,
         CanaryReport: canary,
     }
-    beside = _Beside(folder)
-    fit, endpoint, ranks = beside.read(FitReport), beside.read(EndpointReport), beside.read(RanksReport)
+    beside = read_beside(folder)
     return Bundle(
         name=name,
         run=str(folder.path),
@@ -109,53 +95,11 @@ def read_bundle(folder: RunFolder, name: str) -> Bundle:
         lock=lock.record if lock else None,
         numerics=numerics.record if numerics else None,
         canary=canary.record if canary else None,
-        fit=fit,
-        endpoint=endpoint,
-        ranks=ranks,
+        fit=beside.fit,
+        endpoint=beside.endpoint,
+        ranks=beside.ranks,
         damaged=beside.damaged,
-        peaks=_peaks(inventory),
+        peaks=peaks_of(inventory),
         environment={**environment(), **trace.environment, **_planted(found)},
         hashes={FILES[kind][1]: one.digest for kind, one in found.items() if one is not None} | beside.hashes,
     )
-
-
-_NAMES: dict[type[Record], str] = {FitReport: "fit", EndpointReport: "endpoint", RanksReport: "ranks"}
-
-
-class _Beside:
-    """Reads the records beside the stages. A damaged one is told and keeps nobody from the report of the rest."""
-
-    def __init__(self, folder: RunFolder) -> None:
-        self._folder = folder
-        self.damaged: dict[str, str] = {}
-        self.hashes: dict[str, str] = {}
-
-    def read(self, kind: type[R]) -> R | None:
-        """Return a record; None where it is not there or cannot be read."""
-        name = BESIDE[_NAMES[kind]]
-        try:
-            text = self._folder.read_text(name)
-            if text is None:
-                return None
-            found = decode(kind, text, where=name, remake=f"day0 {_NAMES[kind]}")
-        except Day0Error as error:
-            self.damaged[name] = error.what
-            return None
-        self.hashes[name] = found.digest
-        return found.record
-
-
-def _peaks(inventory: Envelope[Inventory] | None) -> Peaks | None:
-    """Return what the device could do by its profile, if that is still the one of the inventory."""
-    from day0.devices.profile import load_profile
-
-    if inventory is None:
-        return None
-    try:
-        profile = load_profile(inventory.record.device)
-    except Day0Error:
-        return None  # a profile of somebody's own, which is not here
-    if hash_json(profile.model_dump(mode="json")) != inventory.inputs.get("device"):
-        return None
-    rates = {str(dtype): rate * 1e12 for dtype, rate in profile.tflops.items()}
-    return Peaks(bandwidth=profile.bandwidth_gb_s * 1e9, rates=rates)

@@ -106,7 +106,7 @@ def _answers(found: EndpointReport) -> str:
     count = {name: sum(one.status == name for one in found.results) for name in ("pass", "explained", "fail")}
     kept = sum(gate.verdict == "successful" for gate in found.gates)
     return (
-        f"{count['pass']} prompts equal, {count['explained']} other within rounding, {count['fail']} other; "
+        f"{counted(count['pass'], 'prompt')} equal, {count['explained']} other within rounding, {count['fail']} other; "
         f"{kept} of {counted(len(found.gates), 'gate')} kept"
     )
 

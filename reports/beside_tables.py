@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from day0.records import EndpointPrompt, EndpointReport, FigureResult, FitReport, GateResult, RankResult, RanksReport
 from day0.reports.bundle import Bundle
 from day0.reports.clean import clean
-from day0.reports.figures import bytes_text, error_text
+from day0.reports.figures import bytes_text, error_text, share_text
 from day0.reports.links import Link, linked
 from day0.reports.tables import Cell, Table, make_table
 
@@ -35,7 +35,7 @@ def _room(found: FitReport) -> Table:
         "What a card holds",
         "what | size:number | share:number",
         list(_parts(found)),
-        lambda one: (clean(one[0]), bytes_text(one[1]), f"{one[1] / (found.memory_bytes or 1) * 100:.1f} %"),
+        lambda one: (clean(one[0]), bytes_text(one[1]), share_text(one[1] / (found.memory_bytes or 1))),
         file="fit.json",
     )
 

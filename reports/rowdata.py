@@ -19,10 +19,13 @@ from day0.reports.tables import Cell, Table
 __all__ = ["BUDGET", "MOST", "PageRows"]
 
 BUDGET = 40_000_000
-"""Bytes of data in one page before it is packed. What is beyond stays in the records, and the page says how much."""
+"""Characters of data in one page before it is packed, about. The rest stays in the records, and the page says how much."""
 
 MOST = 12_000_000
 """Characters of packed data in one page. Tables that make it longer stay out, the largest first."""
+
+REFERENCE = 6
+"""Characters that a number of a text takes, about."""
 
 Coded = int | list[int | list[int]]
 
@@ -67,8 +70,8 @@ class PageRows:
         number = self.words.get(text)
         if number is None:
             number = self.words[text] = len(self.words)
-            self.budget -= len(text.encode()) + 3
-        self.budget -= len(str(number)) + 1
+            self.budget -= len(text) + 3
+        self.budget -= REFERENCE
         return number
 
     def text(self) -> str:

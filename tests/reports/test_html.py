@@ -155,7 +155,7 @@ def test_what_stands_beside_the_stages_is_told(page_of: Pages) -> None:
     for said in (
         "it fits on 24 cards of 80.0 GiB (tp=8 ep=24 pp=1 dp=3) with 512.0 MiB a card left",
         "7 sequences and 40 tokens in 9 steps; not decided in so short a time: host_growth",
-        "1 prompts equal, 0 other within rounding, 1 other; 0 of 1 gate kept",
+        "1 prompt equal, 0 other within rounding, 1 other; 0 of 1 gate kept",
         "2 ranks fail",
         "2 ms",  # a token, from the stage that decodes one sequence
         "other bits in more rows x",
