@@ -156,6 +156,14 @@ def test_the_command_ends_with_1_and_says_where(run: Path) -> None:
     assert json.loads(day0(run, "--json").stdout)["body"]["problems"]
 
 
+def test_a_history_that_ends_with_another_canary_is_found_without_a_report(run: Path) -> None:
+    shutil.rmtree(run / "report")
+    path = run / "canary_history.jsonl"
+    path.write_text(path.read_text().splitlines()[0] + "\n")
+    found = verify(run)
+    assert [(one.file, one.field) for one in found.problems] == [("canary_history.jsonl", "record")]
+
+
 def test_kept_locks_are_checked(run: Path) -> None:
     (lock,) = (run / "locks").iterdir()
     flip(lock, '"source_hash": "sha256:')
