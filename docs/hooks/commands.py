@@ -58,6 +58,12 @@ def _table(command: Any, kind: str) -> str:
     return "\n".join([f"\n| {kind} | what it is |", "| --- | --- |", *rows, ""])
 
 
+def _examples(command: Any) -> str:
+    """Return what a help page ends with, as it stands there."""
+    lines = [line for line in (command.epilog or "").splitlines() if line.strip() not in ("", "\b")]
+    return "\n".join(["\n```text", *lines, "```\n"]) if lines else ""
+
+
 def _subcommands(command: Any) -> dict[str, Any]:
     found: dict[str, Any] = getattr(command, "commands", {})
     return {name: one for name, one in found.items() if not one.hidden}
@@ -71,6 +77,7 @@ def _section(command: Any, words: str, level: int) -> str:
         _said(command.help or ""),
         _table(command, "argument"),
         _table(command, "option"),
+        _examples(command),
     ]
     below = [_section(one, f"{words} {name}", level + 1) for name, one in _subcommands(command).items()]
     return "\n".join([*parts, *below])

@@ -85,7 +85,7 @@ def test_every_command_has_its_section(site: Path) -> None:
         text = (site / "reference" / "commands" / f"{name}.html").read_text(encoding="utf-8")
         for below in getattr(command, "commands", {}):
             assert f"day0 {name} {below}" in text
-        for option in (flag for one in command.params for flag in one.opts if one.name != "help"):
+        for option in (flag for one in command.params if not one.hidden for flag in one.opts if one.name != "help"):
             assert option in text, (name, option)
 
 
