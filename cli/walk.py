@@ -30,6 +30,9 @@ def preflight(session: Session) -> None:
     # Each of these raises for what is wrong with it.
     for _ in (session.profile, session.namespaces, session.implementations):
         continue
+    if session.profile.torch_device == "sim":
+        # torch counts devices once, at its first backward pass, and a trace on the CPU may run one.
+        pkgutil.resolve_name("day0.devices.open:open_torch_device")(session.profile)
 
 
 def plan_of(session: Session, *, because: str = "will be made again") -> list[Planned]:

@@ -20,7 +20,7 @@ def float_stats(tensor: torch.Tensor) -> FloatStats | None:
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided:
         return None
     # float8 has neither comparisons nor minima.
-    values = tensor.float() if tensor.element_size() == 1 else tensor
+    values = tensor.detach().float() if tensor.element_size() == 1 else tensor.detach()
     low, high = (float(value) for value in torch.aminmax(values))
     if math.isfinite(low) and math.isfinite(high):
         return FloatStats(min=low, max=high, absmax=max(abs(low), abs(high)))

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from day0.analyzers.recorder import Recorder
+from day0.analyzers.recording.stats import float_stats
 from day0.analyzers.sites import SiteBook, SiteTally
-from day0.records import TraceEntry
+from day0.records import FloatStats, TraceEntry
 from day0.reference_ops.load import load_operators
 from day0.reference_ops.signatures import tensors_in
 from day0.reference_ops.torch_ops import register_operators
@@ -78,3 +79,8 @@ def test_a_tensor_of_unknown_origin_is_not_taken_for_a_dead_one_at_its_address()
     for one in others:
         book.note(sites, "prefill", (), (neg, (one,), {}, torch.zeros(0)), lambda: "")
     assert [site.inputs for site in sites.values()] == [{}]
+
+
+def test_statistics_of_a_tensor_with_gradients_say_nothing() -> None:
+    # torch warns where such a tensor becomes a number, and here warnings are errors.
+    assert float_stats(torch.tensor([1.0, -2.0], requires_grad=True)) == FloatStats(min=-2.0, max=1.0, absmax=2.0)

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import torch
 
+from day0.converters.online.cached import CachedExperts
 from day0.errors import Day0Error
 from day0.models.driver import step
+from day0.models.toy.layers import Experts
 from day0.models.toy.source import open_toy
 from day0.models.toy.variants import VARIANTS
 from day0.playbook import ModelPlan
@@ -155,13 +157,14 @@ def test_a_dtype_that_nothing_computes_in_is_refused(dtype: str) -> None:
 
 
 def test_batches_and_slots_are_ways_to_serve_the_same_trained_model() -> None:
-    plain, batched, cached = (open_toy(plan(**one)) for one in ({}, {"expert_batch": 2}, {"expert_slots": 12}))
+    served: tuple[dict[str, Any], ...] = ({}, {"expert_batch": 2}, {"expert_slots": 12})
+    plain, batched, cached = (open_toy(plan(**one)) for one in served)
     assert batched.trained and cached.trained and batched.read_weights is not None
     assert len({plain.fingerprint, batched.fingerprint, cached.fingerprint}) == 3
     right, *others = (step(one.build("cpu"), ids(1, 5)).logits_BSV for one in (plain, batched, cached))
     for logits_BSV in others:
         torch.testing.assert_close(logits_BSV, right, rtol=1e-4, atol=1e-4)
-    workspaces = {type(layer.mlp.experts.workspace).__name__ for layer in cached.build("cpu").layers[1:]}  # type: ignore[union-attr]  # a toy
-    assert workspaces == {"CachedExperts"}
+    experts = [one for one in cached.build("cpu").modules() if isinstance(one, Experts)]
+    assert {type(one.workspace) for one in experts} == {CachedExperts}
     with pytest.raises(Day0Error, match="an expert cache has batches of its own"):
         open_toy(plan(expert_batch=2, expert_slots=4))
