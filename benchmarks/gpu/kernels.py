@@ -27,6 +27,7 @@ from kernel_cases import CASES, TUNED, Case, Maker, Tuned, checks_of, kernel_of,
 from timing import ceilings, timed
 
 from day0.analyzers.kernel_check import Call, check_kernel
+from day0.errors import Day0Error
 from day0.kernels.load import load_implementations
 from day0.kernels.triton._tiles import FOLDER, SCHEMA, sizes, trying
 from day0.reference_ops._spec import Operator
@@ -34,7 +35,7 @@ from day0.reference_ops.load import load_operators
 from day0.reference_ops.signatures import tensors_in
 
 Found = dict[str, Any]
-CANNOT = (RuntimeError, ValueError, TypeError, NotImplementedError, AssertionError)
+CANNOT = (Day0Error, RuntimeError, ValueError, TypeError, NotImplementedError, AssertionError)
 """What a peer, or a kernel with other tiles, says of a call that it cannot do: memory, shared memory, an operator."""
 
 
