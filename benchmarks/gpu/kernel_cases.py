@@ -268,7 +268,9 @@ def checks_of(name: str) -> list[Call]:
     m = Maker(device="cpu", tiny=False, seed=7)
     found: list[Call] = []
     if name == "rms_norm":
-        found = [((m.random(5, width), m.random(width), 1e-6), {}) for width in (7168, 2304, 6144, 2880, 1536, 512, 128)]
+        found = [
+            ((m.random(5, width), m.random(width), 1e-6), {}) for width in (7168, 2304, 6144, 2880, 1536, 512, 128)
+        ]
     if name == "fused_add_rms_norm":
         found = [((m.random(3, w), m.random(3, w) * 9, m.random(w), 1e-5), {}) for w in (7168, 2304, 6144, 2880)]
     if name == "rms_norm_quantise":
@@ -287,7 +289,7 @@ def checks_of(name: str) -> list[Call]:
         for tokens, heads in ((37, 3), (64, 2)):
             args = [m.random(1, tokens, heads, 128) for _ in range(4)]
             args += [m.random(1, tokens, heads), m.random(1, heads, 128, 128, dtype=torch.float32)]
-            assert contract.fill is not None
-            contract.fill(tuple(args), {}, torch.Generator().manual_seed(3))
+            if contract.fill:
+                contract.fill(tuple(args), {}, torch.Generator().manual_seed(3))
             found.append((tuple(args), {}))
     return found

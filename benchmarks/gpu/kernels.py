@@ -27,6 +27,7 @@ from kernel_cases import CASES, TUNED, Case, Maker, Tuned, checks_of, kernel_of,
 from timing import ceilings, timed
 
 from day0.analyzers.kernel_check import Call, check_kernel
+from day0.errors import Day0Error
 from day0.kernels.load import load_implementations
 from day0.kernels.triton._tiles import FOLDER, SCHEMA, sizes, trying
 from day0.reference_ops._spec import Operator
@@ -34,7 +35,7 @@ from day0.reference_ops.load import load_operators
 from day0.reference_ops.signatures import tensors_in
 
 Found = dict[str, Any]
-CANNOT = (RuntimeError, ValueError, TypeError, NotImplementedError, AssertionError)
+CANNOT = (Day0Error, RuntimeError, ValueError, TypeError, NotImplementedError, AssertionError)
 """What a peer, or a kernel with other tiles, says of a call that it cannot do: memory, shared memory, an operator."""
 
 
@@ -103,10 +104,14 @@ def child(name: str, options: argparse.Namespace, ceiling: Mapping[str, float], 
     result.unlink(missing_ok=True)
     command = [sys.executable, __file__, "--one", name, "--device", options.device, "--result", str(result)]
     command += ["--ceiling", json.dumps(ceiling), "--seconds", str(limit)]
-    command += [f"--{flag.replace('_', '-')}" for flag in ("tiny", "tune", "no_check", "no_peers") if getattr(options, flag)]
+    command += [
+        f"--{flag.replace('_', '-')}" for flag in ("tiny", "tune", "no_check", "no_peers") if getattr(options, flag)
+    ]
     try:
         done = subprocess.run(command, timeout=limit, capture_output=True, text=True, check=False)  # noqa: S603 - ourselves
-        status = "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["it ended without a word"])[-1][:300]
+        status = (
+            "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["it ended without a word"])[-1][:300]
+        )
     except subprocess.TimeoutExpired:
         status = f"it took longer than {limit:.0f} s"
     found: Found = json.loads(result.read_text()) if result.is_file() else {}
@@ -144,7 +149,11 @@ def check(name: str, device: str) -> Found:
     one = kernel_of(name)
     one = one if device == "cuda" else replace(one, devices=("cpu",))
     # Interpreted, the sizes of models take minutes.
-    lists = [None, checks_of(name)] if device == "cuda" else [[case.make(Maker(device="cpu", tiny=True)) for case in CASES[name]]]
+    lists = (
+        [None, checks_of(name)]
+        if device == "cuda"
+        else [[case.make(Maker(device="cpu", tiny=True)) for case in CASES[name]]]
+    )
     done = [found for calls in lists if calls is None or calls for found in check_kernel(one, device, calls=calls)]
     failed = [f"{found.shapes}: {found.reason}" for found in done if found.status not in ("pass", "skipped")]
     return {"passed": sum(found.status == "pass" for found in done), "failed": failed[:3]}
@@ -172,7 +181,9 @@ def floor(contract: Operator, call: Call, results: Any, ms: float, ceiling: Mapp
     """Return bytes, operations, and the share of the nearer ceiling that was reached."""
     args, kwargs = call
     tensors = [*tensors_in(call), *tensors_in(results)]
-    nbytes = contract.bytes(*args, **kwargs) if contract.bytes else sum(one.numel() * one.element_size() for one in tensors)
+    nbytes = (
+        contract.bytes(*args, **kwargs) if contract.bytes else sum(one.numel() * one.element_size() for one in tensors)
+    )
     flops = contract.flops(*args, **kwargs) if contract.flops else 0
     memory, arithmetic = nbytes / ceiling["copy_gb_s"] / 1e6, flops / ceiling["bf16_tflops"] / 1e9
     bound = "copy" if memory >= arithmetic else "product"
@@ -202,7 +213,9 @@ def peers(contract: Operator, case: Case, calls: list[Call], ms: float, options:
             took = timed([action(run, call) for call in calls], repeat=5, device=options.device)
             found[name] = {"ms": took, "ratio": took / ms}
         except CANNOT as error:
-            found[name] = {"not_run": f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"}
+            found[name] = {
+                "not_run": f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"
+            }
             if options.device == "cuda":
                 torch.cuda.empty_cache()
     return found
@@ -244,7 +257,9 @@ def show(name: str, found: Found) -> None:
     """Print a line for each case, and its figure."""
     print(f"{name}: {found.get('status')}; {found.get('check', {}).get('passed', 0)} calls right", flush=True)
     for case, one in found.get("cases", {}).items():
-        beside = ", ".join(f"{peer} {took['ratio']:.2f} x" for peer, took in one.get("peers", {}).items() if "ratio" in took)
+        beside = ", ".join(
+            f"{peer} {took['ratio']:.2f} x" for peer, took in one.get("peers", {}).items() if "ratio" in took
+        )
         print(f"  {case:24} {one['ms']:9.4f} ms  {one['gb_s']:6.0f} GB/s {one['tflops']:6.1f} TFLOPS  {beside}")
         print(f"figure: {name}_{case}_fraction_of_{one['bound']} {one['fraction']:.3f}", flush=True)
 
@@ -299,7 +314,9 @@ def write_tuned(found: Mapping[str, Found], path: Path) -> None:
         if operator.get("status") == "pass":
             kernels |= operator.get("tiles", {})
     text = yaml.safe_dump({"schema": SCHEMA, "device": device, "kernels": kernels}, sort_keys=True)
-    made = f"# Written by benchmarks/gpu/kernels.py --tune on {datetime.now(UTC):%Y-%m-%d}, torch {torch.__version__}.\n"
+    made = (
+        f"# Written by benchmarks/gpu/kernels.py --tune on {datetime.now(UTC):%Y-%m-%d}, torch {torch.__version__}.\n"
+    )
     path.parent.mkdir(exist_ok=True)
     path.write_text(made + text)
     print(f"wrote {path}")

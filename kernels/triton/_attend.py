@@ -13,7 +13,7 @@ from typing import Any
 
 from day0.kernels.triton._triton import triton_and_language
 
-__all__ = ["FP8_656", "FP8_584", "LN_2", "LOG2_E", "PLAIN", "attend_functions"]
+__all__ = ["FP8_584", "FP8_656", "LN_2", "LOG2_E", "PLAIN", "attend_functions"]
 
 tl: Any = None
 """`triton.language`, which Triton looks up in this module by this name; set at the first call, as the next are."""
@@ -186,7 +186,7 @@ def _attend(triton: Any) -> Any:
             tl.store(log + to, tl.where(none, float("inf"), natural), mask=h < heads)
             if MOST:
                 # A maximum may leave NaN out; the sum does not.
-                best = tl.where(weights != weights, weights, largest * 0.6931471805599453)
+                best = tl.where(weights <= float("inf"), largest * 0.6931471805599453, weights)
                 tl.store(most + to, best, mask=h < heads)
         else:
             at = (query * heads + h) * PARTS + tl.program_id(2)

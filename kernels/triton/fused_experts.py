@@ -166,7 +166,9 @@ def _kernels() -> tuple[Any, Any, Any]:
                 f = start + tl.arange(0, DEPTH)
                 at = active + place.to(tl.int64)[:, None] * F + f[None, :]
                 row = tl.load(at, mask=real[:, None] & (f < F)[None, :], other=0.0)
-                column = tl.load(base + d[None, :] * F + f[:, None], mask=(d < D)[None, :] & (f < F)[:, None], other=0.0)
+                column = tl.load(
+                    base + d[None, :] * F + f[:, None], mask=(d < D)[None, :] & (f < F)[:, None], other=0.0
+                )
                 total = tl.dot(row, column, total, input_precision=PRECISION)
             if BIAS:
                 total += tl.load(bias + expert.to(tl.int64) * D + d, mask=d < D, other=0.0).to(tl.float32)[None, :]
@@ -212,7 +214,18 @@ def mixture(
     """Return [N, D] in the dtype of x; a choice outside 0 to E - 1 contributes 0."""
     biases = (gate_up_bias_EH, down_bias_ED)
     validate(
-        x_ND, gate_up_EHD, down_EDF, weights_NK, chosen_NK, kind, interleaved, weight_early, limit, beta, linear_beta, *biases
+        x_ND,
+        gate_up_EHD,
+        down_EDF,
+        weights_NK,
+        chosen_NK,
+        kind,
+        interleaved,
+        weight_early,
+        limit,
+        beta,
+        linear_beta,
+        *biases,
     )
     out_ND = torch.zeros(x_ND.shape, dtype=x_ND.dtype, device=x_ND.device)
     (experts, width, features), (tokens, choices) = down_EDF.shape, chosen_NK.shape
@@ -274,7 +287,16 @@ def mixture(
     )
     last = min(1024, next_power_of_2(width, 16))
     combine[(tokens, -(-width // last))](
-        parts_MD, weights_NK, chosen_NK, out_ND, choices, experts, D=width, EARLY=weight_early, COLUMNS=last, num_warps=4
+        parts_MD,
+        weights_NK,
+        chosen_NK,
+        out_ND,
+        choices,
+        experts,
+        D=width,
+        EARLY=weight_early,
+        COLUMNS=last,
+        num_warps=4,
     )
     return out_ND
 

@@ -32,7 +32,13 @@ CHUNK = 16
 TILES = {"pair_warps": 4, "values": 32, "warps": 4, "stages": 2, "precision": 3}
 """Value channels of one program. Precision of products: 1 is TF32, 3 three TF32 products that give float32 back, 4 none
 but float32. With 1 the state is wrong by 1e-3 and the check says so; it is there for what it costs to be measured."""
-CHOICES = {"pair_warps": (1, 2, 4), "values": (16, 32, 64, 128), "warps": (2, 4, 8), "stages": (1, 2, 3), "precision": (3, 4)}
+CHOICES = {
+    "pair_warps": (1, 2, 4),
+    "values": (16, 32, 64, 128),
+    "warps": (2, 4, 8),
+    "stages": (1, 2, 3),
+    "precision": (3, 4),
+}
 PRECISION = {1: "tf32", 3: "tf32x3", 4: "ieee"}
 LARGEST = 256
 """Channels of a head."""

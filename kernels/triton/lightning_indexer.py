@@ -5,6 +5,7 @@ Shape suffixes: B batch, S queries, T keys, H index heads, D index dimension.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -93,24 +94,25 @@ def indexer(q_BSHD: torch.Tensor, k_BTD: torch.Tensor, w_BSH: torch.Tensor, firs
     return out_BST
 
 
-IMPLEMENTATIONS = (
-    Implementation(
-        operator="day0::lightning_indexer",
-        contract=1,
-        id="triton",
-        version="1.1",
-        kind="kernel",
-        run=indexer,
-        why="every key is read once, and the products of all heads never leave the registers",
-        devices=("cuda",),
-        constraints=Constraints(
-            first_dtype=HALVES,
-            arguments={
-                "q": TensorLimit(sizes={-2: Limit(at_most=128), -1: Limit(at_most=256)}),
-                "w": TensorLimit(dtypes=HALVES | {"float32"}),
-            },
-        ),
-        predicate=has_triton,
-        rank=50,
+BASE = Implementation(
+    operator="day0::lightning_indexer",
+    contract=1,
+    id="triton",
+    version="1.1",
+    kind="kernel",
+    run=indexer,
+    why="every key is read once, and the products of all heads never leave the registers",
+    devices=("cuda",),
+    constraints=Constraints(
+        first_dtype=HALVES,
+        arguments={
+            "q": TensorLimit(sizes={-2: Limit(at_most=128), -1: Limit(at_most=256)}),
+            "w": TensorLimit(dtypes=HALVES | {"float32"}),
+        },
     ),
+    predicate=has_triton,
+    rank=50,
 )
+
+# Kimi K3.1 has a decomposition of its own for devices that lack much, which would be found before the base's kernel.
+IMPLEMENTATIONS = (BASE, replace(BASE, namespace="kimi/k3.1"))

@@ -47,7 +47,7 @@ def _kernel() -> Any:
         # -0 as 0, NaN above all numbers.
         bits = (score + 0.0).to(tl.int32, bitcast=True)
         rising = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
-        rising = tl.where(score != score, 0x7FFFFFFF, rising)
+        rising = tl.where(tl.abs(score) <= float("inf"), rising, 0x7FFFFFFF)
         return (rising.to(tl.int64) << 32) | (0x7FFFFFFF - number).to(tl.int64)
 
     @triton.jit

@@ -105,7 +105,7 @@ def _kernels() -> tuple[Any, Any]:
             bits = rope.to(tl.bfloat16).to(tl.uint16, bitcast=True)
             if rope.dtype != tl.bfloat16:
                 # Hardware's NaN has other bits than torch's.
-                bits = tl.where(rope != rope, 0x7FC0, bits).to(tl.uint16)
+                bits = tl.where(tl.abs(rope.to(tl.float32)) <= float("inf"), bits, 0x7FC0).to(tl.uint16)
             tl.store(to + rope_at + 2 * r, (bits & 0xFF).to(tl.uint8), mask=r < R)
             tl.store(to + rope_at + 2 * r + 1, (bits >> 8).to(tl.uint8), mask=r < R)
 

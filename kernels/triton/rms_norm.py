@@ -34,9 +34,7 @@ def _kernel() -> Any:
     unit_rows = functions().unit_rows
 
     @triton.jit
-    def normalise(
-        x, weight, out, rows, columns, eps, ROUND: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
-    ):
+    def normalise(x, weight, out, rows, columns, eps, ROUND: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
         row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
         column = tl.arange(0, BLOCK)
         inside = (row < rows)[:, None] & (column < columns)[None, :]

@@ -73,10 +73,8 @@ def _kernel() -> Any:
         # A maximum may leave NaN out: what is not finite is counted by itself.
         wrong = tl.max(tl.where(size < float("inf"), 0, 1), 2) > 0
         largest = tl.maximum(tl.max(tl.where(size < float("inf"), size, 0.0), 2), smallest)
-        if TWO:
-            scale = ((power_above(largest) + 127) << 23).to(tl.float32, bitcast=True)
-        else:
-            scale = tl.div_rn(largest, 448.0)
+        bits = (power_above(largest) + 127) << 23
+        scale = bits.to(tl.float32, bitcast=True) if TWO else tl.div_rn(largest, 448.0)
         scale = tl.where(wrong, float("nan"), scale)
         code = tl.div_rn(normed, tl.broadcast_to(scale[:, :, None], (ROWS, GROUPS, GROUP)))
         code = tl.where(code > 448.0, 448.0, code)

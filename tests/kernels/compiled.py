@@ -12,10 +12,8 @@ import sys
 import tempfile
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import torch
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
@@ -76,7 +74,7 @@ def main() -> None:
             if judge(replace(one, devices=("cpu",)), signature, load_profile("cpu")).accepted:
                 for line in compile_call(one.run, call, seen):
                     line["status"] = "pass" if line["shared"] <= SHARED else "fail"
-                    print(json.dumps({"operator": name, **line}), flush=True)
+                    sys.stdout.write(json.dumps({"operator": name, **line}) + "\n")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,17 @@ PLANTED = {
         wrong="scaled = value",
     ),
     "ties_the_other_way": Planted(
+        operator="topk_tokens",
+        right="(0xFFFFFFFF - place.to(tl.uint32))",
+        wrong="place.to(tl.uint32)",
+        also=(
+            (
+                "index = (0xFFFFFFFF - (both.to(tl.uint64, bitcast=True) & 0xFFFFFFFF)).to(tl.int32)",
+                "index = (both.to(tl.uint64, bitcast=True) & 0xFFFFFFFF).to(tl.int32)",
+            ),
+        ),
+    ),
+    "router_ties_the_other_way": Planted(
         operator="moe_router",
         right="expert = tl.where(k == place, 0x7FFFFFFF - (best & 0x7FFFFFFF), expert)",
         wrong="expert = tl.where(k == place, best & 0x7FFFFFFF, expert)",

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# All that needs a GPU, in order of worth, each step under a time limit, results under $OUT: about 22 minutes.
+# Steps by name: benchmarks/gpu/session.sh [tune] [figures] [playbooks] [models] [sparse]; without a name, all.
+# PYTHON names an interpreter with torch, triton and what day0 needs; the repository itself need not be installed.
+set -u
+cd "$(dirname "$0")/../.."
+OUT=${OUT:-out}
+PYTHON=${PYTHON:-python3}
+mkdir -p "$OUT"
+export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
+
+step() { # step NAME SECONDS COMMAND...: runs it, keeps what it says, and goes on whatever it returns
+  local name=$1 seconds=$2
+  shift 2
+  local begin=$SECONDS
+  timeout --kill-after=10 "$seconds" "$@" > "$OUT/$name.log" 2>&1
+  local rc=$?
+  echo "$name: exit $rc after $((SECONDS - begin)) s" | tee -a "$OUT/steps.txt"
+  tail -n 3 "$OUT/$name.log"
+}
+
+wanted() { [ ${#names[@]} -eq 0 ] || [[ " ${names[*]} " == *" $1 "* ]]; }
+names=("$@")
+
+step environment 60 "$PYTHON" -c 'import torch, triton, day0.kernels.load as k; print(torch.__version__, triton.__version__, torch.cuda.get_device_name(), len(k.load_implementations()))'
+
+if wanted tune; then # done-when 1: right, and quicker tiles; the file belongs into kernels/triton/tuned/
+  step tune 530 "$PYTHON" benchmarks/gpu/kernels.py --tune --no-peers --minutes 8.5 --seconds 45 --tuned "$OUT/h200.yaml" --out "$OUT/tuned.json"
+  if [ -s "$OUT/h200.yaml" ]; then mkdir -p kernels/triton/tuned && cp "$OUT/h200.yaml" kernels/triton/tuned/; fi
+fi
+if wanted figures; then # done-when 1: the table
+  step mxfp4 60 "$PYTHON" benchmarks/gpu/mxfp4_decode.py
+  step sparse_decode 120 "$PYTHON" benchmarks/gpu/sparse_decode.py
+  step figures 400 "$PYTHON" benchmarks/gpu/kernels.py --no-check --minutes 6.5 --seconds 40 --out "$OUT/figures.json" --figures "$OUT/mxfp4.log" "$OUT/sparse_decode.log"
+fi
+if wanted sparse; then # done-when 4: below, at and beyond the top-k, sparse against dense
+  step sparse_against_dense 120 "$PYTHON" benchmarks/gpu/sparse_decode.py --context 1024 2048 4096 --batch 2 --compare-only
+fi
+if wanted playbooks; then # done-when 3: all five stages
+  for name in kimi-k31-on-cuda deepseek-v32-on-cuda; do
+    step "$name" 240 "$PYTHON" -m day0 run "playbooks/$name.yaml" --run "$OUT/$name"
+  done
+fi
+if wanted models; then # done-when 2: the traced shapes of three more models
+  for model in kimi_linear glm_moe_dsa gpt_oss; do
+    step "trace-$model" 90 "$PYTHON" -m day0 trace "hf:$model" --adapt all --shrink --run "$OUT/$model"
+    step "register-$model" 60 "$PYTHON" -m day0 register --device cuda --run "$OUT/$model"
+    step "check-$model" 120 "$PYTHON" -m day0 check --device cuda --run "$OUT/$model"
+  done
+fi
+cat "$OUT/steps.txt"
