@@ -199,7 +199,7 @@ def test_infinity_and_nan_are_valid_json_and_come_back() -> None:
 
 def test_every_record_has_its_own_schema() -> None:
     names = [name for name, _ in SCHEMAS.values()]
-    assert len(set(names)) == len(names) == 10
+    assert len(set(names)) == len(names) == 12
 
 
 def test_a_trace_with_every_kind_of_value_comes_back() -> None:
