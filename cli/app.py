@@ -15,6 +15,7 @@ from day0.cli.app_canary import canary_app
 from day0.cli.app_check import add_repro, check_app
 from day0.cli.app_convert import convert_app
 from day0.cli.app_devices import device_app
+from day0.cli.app_diff import add_diff
 from day0.cli.app_doctor import add_doctor
 from day0.cli.app_model import add_fit, add_trace
 from day0.cli.app_ops import ops_app
@@ -163,48 +164,9 @@ def register(
     )
 
 
-@app.command()
-def diff(
-    old: Annotated[Path, typer.Argument(help="Run folder or record, as it was.", autocompletion=complete.run_folders)],
-    new: Annotated[
-        Path | None, typer.Argument(help="Run folder or record, as it is now.", autocompletion=complete.run_folders)
-    ] = None,
-    phases: Annotated[
-        tuple[str, str] | None, typer.Option("--phases", help="Compare two phases of one trace.", metavar="A B")
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option("--only", help="trace, inventory, register, check or canary.", metavar="KIND"),
-    ] = None,
-    gate: Annotated[bool, typer.Option("--gate", help="Exit code 1 if anything is worse.")] = False,
-    all_: Annotated[bool, typer.Option("--all", help="Show every change.")] = False,
-    json: Json = False,
-) -> None:
-    """Say what changed between two runs, or between two phases: what is worse first.
-
-    A difference is no failure: the exit code is 0, and 1 with --gate if anything is worse.
-    Example: day0 diff runs/before runs/after --gate
-    Example: day0 diff runs/v32 --phases prefill decode
-    """
-    call("diff", file="diff", old=old, new=new, phases=phases, only=only or [], gate=gate, everything=all_, json=json)
-
-
-@app.command()
-def schema(
-    name: Annotated[str, typer.Argument(help="trace, playbook, ...; without a name all of them are listed.")] = "",
-    out: Annotated[Path | None, typer.Option("--out", help="Write into this folder.", metavar="DIR")] = None,
-) -> None:
-    """Print the JSON Schema of a record or of playbooks.
-
-    Example: day0 schema playbook > playbook.schema.json
-
-    An editor completes a playbook that begins with: # yaml-language-server: $schema=playbook.schema.json
-    """
-    call("schema", file="schemas", name=name, out=out)
-
-
 add_trace(app)
 add_run(app)
+add_diff(app)
 add_fit(app)
 add_repro(app)
 add_selftest(app)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as jsonlib
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ from day0.analyzers.diff.change import Change, Diff, Part
 from day0.analyzers.diff.load import Kind, load_kinds
 from day0.analyzers.diff.phases import compare_phases
 from day0.cli.failures import clean
-from day0.cli.rundir import FILES, MAX_RECORD_BYTES, RunFolder
+from day0.cli.rundir import BESIDE, FILES, MAX_RECORD_BYTES, RunFolder, write_atomically
 from day0.cli.talk import Talk
-from day0.codec import SCHEMAS, Envelope, body_hash, decode
+from day0.codec import SCHEMAS, Envelope, decode
 from day0.errors import Day0Error, ExitCode
-from day0.records import CanaryReport, Inventory, Lock, NumericsReport, Record, Trace
+from day0.records import CanaryReport, Inventory, Lock, NumericsReport, RanksReport, Record, Trace
+from day0.reports.difference import diff_html, diff_markdown
 
 __all__ = ["diff"]
 
@@ -27,6 +29,8 @@ TOP = 12
 """Rows of one table; `--all` shows every change."""
 
 MARKS = {"worse": "[red]worse[/red]", "better": "[green]better[/green]", "other": ""}
+
+PLACES = {**FILES, **BESIDE}
 
 Side = dict[type[Record], Envelope[Any]]
 
@@ -37,18 +41,50 @@ def diff(
     new: Path | None,
     phases: tuple[str, str] | None,
     only: list[str],
-    gate: bool,
+    gate: bool | None,
     everything: bool,
     json: bool,
+    form: str = "terminal",
+    output: Path | None = None,
 ) -> int:
-    """Compare, say the worst first; with `gate` the exit code is 1 if anything is worse."""
+    """Compare, say the worst first. Exit code 1 on a regression; `gate` says always or never."""
     kinds = _choose(only)
-    made = _phases(old, new, phases) if phases else _sides(old, new, kinds)
-    talk = Talk(as_json=json)
-    _show(talk, made, everything=everything)
+    _refuse_form(form, output, json=json)
+    made, alike = (_phases(old, new, phases), False) if phases else _sides(old, new, kinds)
+    talk = Talk(as_json=json or form != "terminal")
+    if form == "terminal":
+        _show(talk, made, everything=everything)
+    else:
+        talk.say(f"{_headline(made)}  {_safe(made.old)} → {_safe(made.new)}")
     if json:
-        print(jsonlib.dumps({"schema": "day0.diff/1", **made.model_dump(mode="json")}, indent=1))
-    return int(ExitCode.GATE_FAILED if gate and made.count("worse") else ExitCode.OK)
+        # Through text: only there pydantic writes infinity as a word, for which JSON has no number.
+        print(jsonlib.dumps({"schema": "day0.diff/1", **jsonlib.loads(made.model_dump_json())}, indent=1))
+    if form != "terminal":
+        _write(FORMS[form](made), output)
+    failed = made.count("worse") > 0 and (alike if gate is None else gate)
+    return int(ExitCode.GATE_FAILED if failed else ExitCode.OK)
+
+
+FORMS: dict[str, Callable[[Diff], str]] = {"markdown": diff_markdown, "html": diff_html}
+
+
+def _refuse_form(form: str, output: Path | None, *, json: bool) -> None:
+    if form not in ("terminal", *FORMS):
+        raise Day0Error(f"--format {form}", "there is no such format", hint="use terminal, markdown or html")
+    if json and form != "terminal":
+        raise Day0Error(f"--format {form}", "--json is a format of its own", hint="leave one of the two away")
+    if output is not None and form == "terminal":
+        raise Day0Error(f"-o {output}", "the terminal's text goes to no file", hint="add --format markdown or html")
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is None:
+        print(text, end="")
+        return
+    try:
+        write_atomically(output, text)
+    except OSError as error:
+        raise Day0Error(f"-o {output}", f"cannot be written: {error.strerror}", hint="name another place") from None
 
 
 def _choose(only: list[str]) -> tuple[Kind, ...]:
@@ -71,7 +107,8 @@ def _phases(old: Path, new: Path | None, names: tuple[str, str]) -> Diff:
     return Diff(old=names[0], new=names[1], parts=(compare_phases(found.record, *names),))
 
 
-def _sides(old: Path, new: Path | None, kinds: tuple[Kind, ...]) -> Diff:
+def _sides(old: Path, new: Path | None, kinds: tuple[Kind, ...]) -> tuple[Diff, bool]:
+    """Return what differs, and whether both sides are of one model on one device: only there worse is a regression."""
     if new is None:
         raise Day0Error(
             "day0 diff", "a second run or record is missing", hint=f"day0 diff {old} OTHER, or --phases A B"
@@ -82,18 +119,28 @@ def _sides(old: Path, new: Path | None, kinds: tuple[Kind, ...]) -> Diff:
         facts = tuple(f"{path} has {_names(side) or 'no record'}" for path, side in ((old, a), (new, b)))
         raise Day0Error("day0 diff", "the two sides have no kind of record in common", facts=facts, hint="see --only")
     parts = tuple(kind.compare(a[kind.record].record, b[kind.record].record) for kind in shared)
-    return Diff(old=str(old), new=str(new), warnings=_warnings(a, b, [one.record for one in shared]), parts=parts)
+    records = [one.record for one in shared]
+    made = Diff(old=str(old), new=str(new), warnings=_warnings(a, b, records), parts=parts)
+    return made, _subject(a) == _subject(b)
+
+
+def _subject(side: Side) -> tuple[object, ...]:
+    """Return model and device as far as a side knows them."""
+    trace, others = side.get(Trace), [one.record for one in side.values() if not isinstance(one.record, Trace)]
+    model = trace.record.model if trace else None
+    named = (model.source, model.overrides, model.dtype, model.adapted) if model else None
+    return named, tuple(sorted({device for one in others if (device := _device(one))}))
 
 
 def _names(side: Side) -> str:
-    return ", ".join(FILES[kind][1] for kind in FILES if kind in side)
+    return ", ".join(name for kind, (_, name) in PLACES.items() if kind in side)
 
 
 def _read(path: Path) -> Side:
     """Read all records of a run folder, or the one record in a file. Raises Day0Error if there is none."""
     if path.is_dir():
         folder = RunFolder(path)
-        found = {kind: envelope for kind in FILES if (envelope := folder.read(kind)) is not None}
+        found = {kind: envelope for kind in PLACES if (envelope := folder.read(kind)) is not None}
         if not found:
             raise Day0Error(
                 str(path), "there is no record in this folder", hint="begin with `day0 trace MODEL --run DIR`"
@@ -115,8 +162,8 @@ def _read_file(path: Path) -> Side:
         hint = "give a run folder, or a file such as its trace.json"
         raise Day0Error(str(path), "this is no record of day0, or it is cut off", hint=hint) from None
     for kind, (schema, _) in SCHEMAS.items():
-        if schema == name and kind in FILES:
-            return {kind: decode(kind, text, where=str(path), remake=f"day0 {FILES[kind][0]}")}
+        if schema == name and kind in PLACES:
+            return {kind: decode(kind, text, where=str(path), remake=f"day0 {PLACES[kind][0]}")}
     known = ", ".join(schema for schema, _ in SCHEMAS.values())
     raise Day0Error(str(path), f"records of schema '{clean(name)[:60]}' are not compared", hint=f"known: {known}")
 
@@ -159,17 +206,17 @@ def _warnings(old: Side, new: Side, kinds: list[type[Record]]) -> tuple[str, ...
 
 def _stale(side: Side) -> list[str]:
     """Say which records of one folder were made from others than those that lie beside them."""
-    digests = {FILES[kind][0]: (envelope.digest, body_hash(envelope.record)) for kind, envelope in side.items()}
+    digests = {PLACES[kind][0]: envelope.digest for kind, envelope in side.items()}
     return [
-        f"{FILES[kind][1]} was made from another {stage}: run `day0 run` or `day0 {FILES[kind][0]}` again"
+        f"{PLACES[kind][1]} was made from another {stage}: run `day0 run` or `day0 {PLACES[kind][0]}` again"
         for kind, envelope in side.items()
         for stage, digest in envelope.inputs.items()
-        if stage in digests and digest not in digests[stage]
+        if digests.get(stage, digest) != digest
     ]
 
 
 def _device(record: Record) -> str:
-    devices = (Inventory, Lock, NumericsReport, CanaryReport, Trace)
+    devices = (Inventory, Lock, NumericsReport, CanaryReport, RanksReport, Trace)
     return record.device if isinstance(record, devices) else ""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,9 +17,18 @@ from day0.cli.plan_files import opened, stored, with_files
 from day0.codec import Envelope, NewerRecordError, decode, encode
 from day0.errors import Day0Error
 from day0.playbook import Playbook
-from day0.records import CanaryReport, Inventory, Lock, NumericsReport, Record, Trace
+from day0.records import (
+    CanaryReport,
+    EndpointReport,
+    Inventory,
+    Lock,
+    NumericsReport,
+    RanksReport,
+    Record,
+    Trace,
+)
 
-__all__ = ["FILES", "Freshness", "RunFolder", "write_atomically"]
+__all__ = ["BESIDE", "FILES", "Freshness", "RunFolder", "write_atomically"]
 
 R = TypeVar("R", bound=Record)
 
@@ -30,6 +40,12 @@ FILES: dict[type[Record], tuple[str, str]] = {
     CanaryReport: ("canary", "canary.json"),
 }
 """Stage and file of each record."""
+
+BESIDE: dict[type[Record], tuple[str, str]] = {
+    EndpointReport: ("canary --endpoint URL", "endpoint.json"),
+    RanksReport: ("canary ranks N", "ranks.json"),
+}
+"""Records that are no stage of their own: the command that makes each, and its file."""
 
 MAX_RECORD_BYTES = 1 << 30
 
@@ -89,7 +105,7 @@ class RunFolder:
 
     def read(self, kind: type[R]) -> Envelope[R] | None:
         """Read a record; None if it is not there. Raises Day0Error for one that is damaged or too new."""
-        stage, name = FILES[kind]
+        stage, name = FILES.get(kind) or BESIDE[kind]
         state = self._state(name)
         seen = self._seen.get(name)
         if state is not None and seen is not None and seen[0] == state:
@@ -137,7 +153,10 @@ class RunFolder:
         """Read a text file of the folder; None if it is not there."""
         path = self.file(name)
         try:
-            if path.stat().st_size > MAX_RECORD_BYTES:
+            state = path.stat()
+            if not (stat.S_ISREG(state.st_mode) or stat.S_ISDIR(state.st_mode)):
+                raise Day0Error(str(path), "this is no plain file, and reading it may never end", hint="remove it")
+            if state.st_size > MAX_RECORD_BYTES:
                 raise Day0Error(str(path), "the file is over 1 GiB, which no record is", hint="is it ours?")
             return path.read_text(encoding="utf-8")
         except FileNotFoundError:

@@ -19,7 +19,7 @@ class Change(Record):
     kind: str
     """What sort of change: `appeared`, `dtype`, `verdict`, `error`, … (see the file of the record's kind)."""
     effect: Effect = "other"
-    """`worse` fails `day0 diff --gate`; most changes of a trace are neither."""
+    """`worse` fails `day0 diff` where both sides are of one model on one device; most changes of a trace are neither."""
     subject: str
     """The operator, the stage or the metric."""
     old: str = ""

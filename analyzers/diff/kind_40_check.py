@@ -93,10 +93,20 @@ def _case(old: CaseResult, new: CaseResult) -> list[Change]:
         return []
     a, b = f"{old.error:.2g}", f"{new.error:.2g}"
     if new.error > GROWN * old.error and new.error > (new.yardstick or 0.0):
-        return [_change("error grew", "worse", new, a, b, weight=new.error / (old.error or 1e-30))]
+        return [
+            _change("error grew", "worse", new, a, b, weight=new.error / (old.error or 1e-30), note=_grown(old, new))
+        ]
     if old.error > GROWN * new.error and old.error > (old.yardstick or 0.0):
-        return [_change("error shrank", "better", new, a, b, weight=old.error / (new.error or 1e-30))]
+        weight = old.error / (new.error or 1e-30)
+        return [_change("error shrank", "better", new, a, b, weight=weight, note=_grown(old, new))]
     return []
+
+
+def _grown(old: CaseResult, new: CaseResult) -> str:
+    """Return both errors as multiples of what the dtype itself costs."""
+    if not (old.yardstick and new.yardstick):
+        return ""
+    return f"{(old.error or 0.0) / old.yardstick:.2g} → {(new.error or 0.0) / new.yardstick:.2g} times the dtype's own"
 
 
 def _kind(old: CaseResult, new: CaseResult) -> str:
@@ -114,7 +124,9 @@ def _level(case: CaseResult) -> int:
     return max(LEVEL[case.status], FAILING if case.failed else 0)
 
 
-def _change(kind: str, effect: Effect, case: CaseResult, old: str, new: str, weight: float = 0.0) -> Change:
+def _change(
+    kind: str, effect: Effect, case: CaseResult, old: str, new: str, weight: float = 0.0, note: str = ""
+) -> Change:
     limit = f"limit {case.limit:.2g}" if case.limit is not None else ""
     return Change(
         kind=kind,
@@ -123,6 +135,6 @@ def _change(kind: str, effect: Effect, case: CaseResult, old: str, new: str, wei
         old=old,
         new=new,
         where=f"{case.shapes} {case.regime}, {case.implementation}",
-        reason=case.reason or limit,
+        reason="; ".join(text for text in (note, case.reason or limit) if text),
         weight=weight,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from day0.cli.rundir import FILES, RunFolder
+from day0.cli.rundir import BESIDE, FILES, RunFolder
 from day0.cli.session import Session
 from day0.cli.stages import STAGES
 from day0.cli.talk import Talk
@@ -16,10 +16,8 @@ from day0.errors import Day0Error
 from day0.hashing import hash_json
 from day0.records import (
     CanaryReport,
-    EndpointReport,
     Lock,
     NumericsReport,
-    RanksReport,
     Record,
     Trace,
 )
@@ -27,12 +25,6 @@ from day0.records import (
 __all__ = ["Records", "compare_records", "read_records"]
 
 Records = dict[type[Record], Envelope[Any]]
-
-BESIDE: dict[type[Record], tuple[str, str]] = {
-    EndpointReport: ("endpoint.json", "day0 canary --endpoint URL"),
-    RanksReport: ("ranks.json", "day0 canary ranks N"),
-}
-"""Records that are no stage of their own, and what makes them."""
 
 NAMED: dict[str, tuple[str, ...]] = {
     "workload": ("workload", "trace", "capture"),
@@ -47,14 +39,13 @@ NAMED: dict[str, tuple[str, ...]] = {
 def read_records(folder: RunFolder, found: Found) -> Records:
     """Read every record that is there; one that is damaged is a problem and is left out."""
     vouched = folder.file(FILE).exists()
-    files = {kind: (name, f"day0 {stage}") for kind, (stage, name) in FILES.items()}
     records: Records = {}
-    for kind, (name, command) in {**files, **BESIDE}.items():
+    for kind, (stage, name) in {**FILES, **BESIDE}.items():
         try:
             text = folder.read_text(name)
             if text is None:
                 continue
-            records[kind] = decode(kind, text, where=name, remake=command)
+            records[kind] = decode(kind, text, where=name, remake=f"day0 {stage}")
         except Day0Error as error:
             part = "body" if error.facts else error.what.partition(":")[0] if error.what.startswith("body") else ""
             found.bad(name, error.what, part)

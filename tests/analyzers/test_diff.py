@@ -76,7 +76,10 @@ MM = entry("aten::mm", tensor(8, 4), tensor(4, 4))
 
 
 def test_kinds_are_found_by_their_file_names_in_the_order_of_the_stages() -> None:
-    assert [one.name for one in load_kinds()] == ["trace", "inventory", "register", "check", "canary"]
+    assert [one.name for one in load_kinds()] == [
+        *("trace", "inventory", "register", "check", "canary"),
+        *("endpoint", "ranks"),
+    ]
 
 
 def test_layers_are_one_place() -> None:
@@ -342,7 +345,15 @@ def stage(
         (stage(), stage(seconds=2.0), [("metric", "other")]),
         (stage(), stage(verdict="inconclusive"), [("gate", "worse")]),
         (stage(verdict="inconclusive"), stage(), [("gate", "better")]),
-        (stage(), stage(mm=2e-5), [("metric", "other")]),
+        (stage(), stage(mm=2e-5), [("slower", "worse")]),
+        (stage(mm=2e-5), stage(), [("faster", "better")]),
+        (stage(), stage(mm=1.09e-5), []),
+        (stage(clock="events"), stage(mm=1.2e-5, clock="events"), []),
+        (stage(clock="events"), stage(mm=1.3e-5, clock="events"), [("slower", "worse")]),
+        # Far from its limit a figure may double: 1 % of the way to 3 is no step towards it.
+        (stage(value=0.01), stage(value=0.03), [("gate", "other")]),
+        (stage(value=2.4), stage(value=2.9), [("gate", "worse")]),
+        (stage(), stage("fail", verdict="failed"), [("newly failing", "worse"), ("gate", "worse")]),
         (stage(clock="wall"), stage(mm=2e-5, clock="wall"), []),
     ],
 )

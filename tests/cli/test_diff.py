@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -60,16 +61,64 @@ def test_a_run_does_not_differ_from_itself(run: Path) -> None:
     assert "careful" not in done.output
 
 
-def test_what_is_worse_comes_first_and_fails_the_gate_alone(run: Path, worse: Path) -> None:
+def test_what_is_worse_comes_first_and_is_a_regression(run: Path, worse: Path) -> None:
     done = day0("diff", run, worse)
-    assert done.exit_code == 0, "a difference is no failure"
+    assert done.exit_code == 1, "one model on one device: what is worse is a regression"
     lines = done.output.splitlines()
     assert lines[0].startswith("1 worse, 0 better")
     assert done.output.index("inventory") < done.output.index("\ntrace"), "the part with something worse comes first"
     assert "worse new gap (1)" in done.output
+    assert day0("diff", run, worse, "--no-gate").exit_code == 0
+    assert day0("diff", worse, run).exit_code == 0, "closing a gap is no failure"
+    assert day0("diff", run, worse, "--only", "trace").exit_code == 0
+
+
+def test_another_model_or_device_differs_without_failing(run: Path, worse: Path) -> None:
+    found = decode(Inventory, (worse / "inventory.json").read_text(), where="", remake="")
+    record = found.record.model_copy(update={"device": "other"})
+    (worse / "inventory.json").write_text(encode(record, inputs=found.inputs, environment=found.environment))
+    done = day0("diff", run, worse)
+    assert "1 worse" in done.output
+    assert done.exit_code == 0, "two devices are compared, not two states of one"
     assert day0("diff", run, worse, "--gate").exit_code == 1
-    assert day0("diff", worse, run, "--gate").exit_code == 0, "closing a gap is no failure"
-    assert day0("diff", run, worse, "--gate", "--only", "trace").exit_code == 0
+
+
+def test_markdown_and_html_say_the_same(run: Path, worse: Path) -> None:
+    done = day0("diff", run, worse, "--format", "markdown")
+    assert done.exit_code == 1
+    assert done.stdout.startswith("# ")
+    assert "**Worse: 1 change**" in done.stdout
+    assert "| `aten::mm` | new gap |" in done.stdout
+    done = day0("diff", run, worse, "--format", "html", "-o", "out/diff.html")
+    assert done.exit_code == 1
+    page = Path("out/diff.html").read_text()
+    assert "<title>1 worse, 0 better" in page
+    assert "<code>aten::mm</code>" in page
+    assert "<script" not in page and "http" not in page.replace("http-equiv", "")
+
+
+@pytest.mark.parametrize("form", ["markdown", "html"])
+def test_hostile_names_stay_text_in_every_format(run: Path, worse: Path, form: str) -> None:
+    found = decode(Inventory, (worse / "inventory.json").read_text(), where="", remake="")
+    hostile = "<script>alert(1)</script>\n# [x](javascript:y) | \x1b[31m `a` \u202e"
+    entries = tuple(
+        one.model_copy(update={"reason": hostile, "module": hostile, "op": hostile}) if one.op == "aten::mm" else one
+        for one in found.record.entries
+    )
+    record = found.record.model_copy(update={"entries": entries})
+    (worse / "inventory.json").write_text(encode(record, inputs=found.inputs, environment=found.environment))
+    text = day0("diff", run, worse, "--format", form).stdout
+    assert "alert(1)" in text
+    assert all(char == "\n" or char.isprintable() for char in text)
+    if form == "html":
+        assert "<script>alert" not in text
+    else:
+        assert not [line for line in text.splitlines() if line.startswith("# [x]")]
+        # In a code span or escaped: nothing of it is another column.
+        tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+        assert any("alert(1)" in one for one in tables)
+        for one in tables:
+            assert len({line.replace("\\|", "").count("|") for line in one.splitlines()}) == 1
 
 
 def test_another_environment_is_said(run: Path, worse: Path) -> None:
@@ -129,6 +178,10 @@ def test_no_line_is_wider_than_the_terminal(run: Path, worse: Path, columns: str
         (("{run}/inventory.json", "--phases", "prefill", "decode"), "there is no trace in it"),
         (("{run}", "deep.json"), "this is no record of day0"),
         (("{run}", "/dev/zero"), "this is no record"),
+        (("{run}", "{run}", "--format", "pdf"), "there is no such format"),
+        (("{run}", "{run}", "--format", "html", "--json"), "--json is a format of its own"),
+        (("{run}", "{run}", "-o", "x"), "the terminal's text goes to no file"),
+        (("{run}", "{run}", "--format", "html", "-o", "other.json/x.html"), "cannot be written"),
     ],
 )
 def test_mistakes_are_told(run: Path, words: tuple[str, ...], says: str) -> None:

@@ -12,6 +12,8 @@ from typer.testing import CliRunner, Result
 
 from day0.cli.app import app
 from day0.cli.rundir import RunFolder
+from day0.cli.talk import Talk
+from day0.cli.verify import verify_folder
 from day0.codec import decode, encode
 from day0.records import NumericsReport, Trace, VerifyReport
 from tests.whole_run import KERNEL, REPRO, make_whole_run
@@ -31,10 +33,13 @@ def run(made: Path, run_folder: Path) -> Path:
     return run_folder
 
 
-def verify(run: Path) -> tuple[VerifyReport, Result]:
-    done = CliRunner().invoke(app, ["report", "verify", "--run", str(run), "--json"])
-    assert done.exit_code in (0, 1), done.output
-    return decode(VerifyReport, done.stdout, where="", remake="").record, done
+def verify(run: Path) -> VerifyReport:
+    """Verify without building the command line, which takes longer than the work."""
+    return verify_folder(RunFolder(run), Talk(as_json=True))[0]
+
+
+def day0(run: Path, *flags: str) -> Result:
+    return CliRunner().invoke(app, ["report", "verify", "--run", str(run), *flags])
 
 
 def flip(path: Path, needle: str) -> None:
@@ -45,9 +50,10 @@ def flip(path: Path, needle: str) -> None:
 
 
 def test_a_run_that_nobody_touched(run: Path) -> None:
-    found, done = verify(run)
-    assert found.problems == (), found.problems
-    assert done.exit_code == 0
+    done = day0(run, "--json")
+    assert done.exit_code == 0, done.output
+    found = decode(VerifyReport, done.stdout, where="", remake="").record
+    assert found.problems == ()
     assert found.unchecked == (
         f"namespaces that files of your own declare, which would have to be run: {_kernel_of(run)}",
     )
@@ -62,7 +68,7 @@ def test_a_run_that_nobody_touched(run: Path) -> None:
         "reports by the hash of their body",
         "files by their hash in the report's manifest",
     }
-    text = CliRunner().invoke(app, ["report", "verify", "--run", str(run)]).output
+    text = day0(run).output
     assert text.startswith("the evidence of ")
     assert "  7 records by the hash of their body" in text
 
@@ -118,8 +124,7 @@ def test_every_kind_of_file_is_tried(run: Path) -> None:
 def test_one_byte_in_any_file_is_named(run: Path, file: str) -> None:
     needle, part, _ = ANYWHERE[file]
     flip(run / file, needle)
-    found, done = verify(run)
-    assert done.exit_code == 1
+    found = verify(run)
     assert file in {one.file for one in found.problems}, found.problems
     if part:
         assert part in {one.field for one in found.problems if one.file == file}, found.problems
@@ -136,16 +141,33 @@ def test_records_are_checked_without_a_report_too(run: Path, file: str) -> None:
     else:
         (run / "report/manifest.json").unlink()
     flip(run / file, needle)
-    found, _ = verify(run)
+    found = verify(run)
     mine = [one for one in found.problems if one.file == file]
     assert mine, found.problems
     assert not part or part in {one.field for one in mine}, mine
 
 
+def test_the_command_ends_with_1_and_says_where(run: Path) -> None:
+    flip(run / "numerics.cases.jsonl", '"error":0.')
+    done = day0(run)
+    assert done.exit_code == 1
+    assert "problems in 1 file of" in done.output
+    assert "line 2, error" in done.output
+    assert json.loads(day0(run, "--json").stdout)["body"]["problems"]
+
+
+def test_a_history_that_ends_with_another_canary_is_found_without_a_report(run: Path) -> None:
+    shutil.rmtree(run / "report")
+    path = run / "canary_history.jsonl"
+    path.write_text(path.read_text().splitlines()[0] + "\n")
+    found = verify(run)
+    assert [(one.file, one.field) for one in found.problems] == [("canary_history.jsonl", "record")]
+
+
 def test_kept_locks_are_checked(run: Path) -> None:
     (lock,) = (run / "locks").iterdir()
     flip(lock, '"source_hash": "sha256:')
-    found, _ = verify(run)
+    found = verify(run)
     assert {one.file for one in found.problems} == {f"locks/{lock.name}"}
     assert "body" in {one.field for one in found.problems}
 
@@ -164,8 +186,7 @@ def test_kept_locks_are_checked(run: Path) -> None:
 )
 def test_what_is_no_body_is_covered_too(run: Path, file: str, needle: str, part: str) -> None:
     flip(run / file, needle)
-    found, done = verify(run)
-    assert done.exit_code == 1
+    found = verify(run)
     assert file in {one.file for one in found.problems}
     assert not part or any(one.field.startswith(part) for one in found.problems if one.file == file), found.problems
 
@@ -174,7 +195,7 @@ def test_other_whitespace_is_found_without_a_report(run: Path) -> None:
     shutil.rmtree(run / "report")
     path = run / "canary.json"
     path.write_text(path.read_text().replace('"body": {', '"body":  {'))
-    found, _ = verify(run)
+    found = verify(run)
     assert [(one.file, one.field[:5]) for one in found.problems] == [("canary.json", "line ")]
 
 
@@ -184,8 +205,7 @@ def test_missing_and_additional_files_are_named(run: Path) -> None:
     (run / "notes.txt").write_text("x")
     (run / "leads_out").symlink_to("/etc/passwd")
     os.mkfifo(run / "pipe.json")
-    found, done = verify(run)
-    assert done.exit_code == 1
+    found = verify(run)
     said = {one.file: one.what for one in found.problems}
     assert said["reference/all_layers-0.safetensors"] == "missing: it was there when the report was written"
     assert said["evidence/one_op"] == "missing: canary.json names it (body.stages.1.evidence)"
@@ -193,12 +213,21 @@ def test_missing_and_additional_files_are_named(run: Path) -> None:
         assert said[name] == "additional: it was not there when the report was written"
 
 
+def test_a_pipe_in_the_place_of_a_record_is_not_waited_for(run: Path) -> None:
+    (run / "trace.json").unlink()
+    os.mkfifo(run / "trace.json")
+    found = verify(run)
+    assert "this is no plain file, and reading it may never end" in {
+        one.what for one in found.problems if one.file == "trace.json"
+    }
+
+
 def test_a_record_of_another_run_is_named_by_who_was_made_from_it(run: Path) -> None:
     found = decode(Trace, (run / "trace.json").read_text(), where="", remake="")
     record = found.record.model_copy(update={"mode_reason": "another"})
     (run / "trace.json").write_text(encode(record, inputs=found.inputs, environment=found.environment))
     shutil.rmtree(run / "report")
-    told, _ = verify(run)
+    told = verify(run)
     assert [(one.file, one.field) for one in told.problems] == [
         (name, "inputs.trace") for name in ("canary.json", "inventory.json", "numerics.json", "ops.lock")
     ]
@@ -213,7 +242,7 @@ def test_a_case_that_was_made_to_pass_is_found_by_its_journal(run: Path) -> None
     record = found.record.model_copy(update={"cases": cases})
     (run / "numerics.json").write_text(encode(record, inputs=found.inputs, environment=found.environment))
     shutil.rmtree(run / "report")
-    told, _ = verify(run)
+    told = verify(run)
     last = len(cases) + 1
     assert {(one.file, one.field) for one in told.problems if "jsonl" in one.file} == {
         ("numerics.cases.jsonl", f"line {last}, status"),
@@ -225,14 +254,13 @@ def test_a_changed_kernel_is_named_and_a_moved_one_is_said(run: Path) -> None:
     kernel = Path(_kernel_of(run))
     try:
         kernel.write_text(KERNEL.replace("why", "why ", 1))
-        found, done = verify(run)
-        assert done.exit_code == 1
+        found = verify(run)
         (one,) = found.problems
         assert one.file == "ops.lock"
         assert "aten::silu@1 base:mine==1.0" in one.field
         kernel.unlink()
-        found, done = verify(run)
-        assert done.exit_code == 0, "what has moved was not changed"
+        found = verify(run)
+        assert found.problems == (), "what has moved was not changed"
         assert any(text.startswith("the source of aten::silu@1 base:mine==1.0") for text in found.unchecked)
     finally:
         kernel.write_text(KERNEL)
@@ -250,15 +278,14 @@ def test_a_foreign_folder_runs_nothing(run: Path) -> None:
 
 def test_a_folder_without_a_report_says_what_that_costs(run: Path) -> None:
     shutil.rmtree(run / "report")
-    found, done = verify(run)
-    assert done.exit_code == 0, found.problems
+    found = verify(run)
+    assert found.problems == ()
     assert any("no report was written yet" in text for text in found.unchecked)
 
 
 def test_a_report_without_its_manifest_is_no_report(run: Path) -> None:
     (run / "report/manifest.json").unlink()
-    found, done = verify(run)
-    assert done.exit_code == 1
+    found = verify(run)
     assert [one.file for one in found.problems] == ["report/manifest.json"]
 
 
@@ -266,8 +293,7 @@ def test_a_report_without_its_manifest_is_no_report(run: Path) -> None:
 @pytest.mark.parametrize("file", ["trace.json", "plan.json", "report/manifest.json"])
 def test_half_written_files_are_named_and_no_traceback_is_shown(run: Path, file: str, text: str) -> None:
     (run / file).write_bytes(text.encode("latin-1"))
-    found, done = verify(run)
-    assert done.exit_code == 1
+    found = verify(run)
     assert file in {one.file for one in found.problems}
 
 
@@ -276,13 +302,13 @@ def test_hostile_names_lead_nowhere(run: Path) -> None:
     hostile = [{**line, "file": "../../../etc/passwd"}, {**line, "file": "\x1b[31m/x"}, {**line, "file": "/dev/zero"}]
     with (run / "canary_history.jsonl").open("a") as file:
         file.writelines(json.dumps(one) + "\n" for one in hostile)
-    found, _ = verify(run)
+    found = verify(run)
     assert sum("is not below the run folder" in one.what for one in found.problems) == 3
-    assert "\x1b" not in CliRunner().invoke(app, ["report", "verify", "--run", str(run)]).output
+    assert "\x1b" not in day0(run).output
 
 
 def test_where_there_is_nothing_to_verify(run_folder: Path) -> None:
     run_folder.mkdir(parents=True)
-    done = CliRunner().invoke(app, ["report", "verify", "--run", str(run_folder)])
+    done = day0(run_folder)
     assert done.exit_code == 2
     assert "this is not a run folder" in done.stderr

@@ -12,7 +12,7 @@ from day0.reports.problems import problems
 from day0.reports.summarise import summarise
 from day0.reports.summary import Summary
 
-COMMAND = re.compile(r"::(error|warning|notice) ((?:[a-z]+=[^:,]*,?)+)::(.*)")
+COMMAND = re.compile(r"::(error|warning|notice) (?:file=[^:,]*,line=\d+,)?title=[^:,]*::(.*)")
 RUNS = ("good", "failing", "incomplete", "hostile")
 
 
