@@ -164,9 +164,9 @@ def register(
     )
 
 
-add_diff(app)
 add_trace(app)
 add_run(app)
+add_diff(app)
 add_fit(app)
 add_repro(app)
 add_selftest(app)
