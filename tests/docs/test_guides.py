@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,11 @@ from tests.docs.pages import GUIDES, ROOT, Block, blocks, commands, shell
 FAULT = re.compile(r"\*\*Fault to try it with:\*\* `(\w+)`")
 RIGHT, WRONG, BOTH = "Without it", "With the fault", "It prints"
 FOLLOWED = [page for page in GUIDES if not page.endswith(("README.md", "endpoint_differs.md"))]
-QUICK = ("nan_after_a_layer", "kernel_never_runs")
-"""Guides that are also followed without a fault each time; the others are in the long suite."""
+QUICK = {
+    "right": ("one_operator_fails",),
+    "wrong": ("kernel_never_runs", "nan_after_a_layer", "one_operator_fails", "operator_missing"),
+}
+"""Guides that are followed each time, without a fault and with it; the others are in the long suite."""
 FIRST = "playbooks/guides/README.md"
 
 
@@ -92,21 +96,24 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return cwd
 
 
+def followed(which: str) -> list[Any]:
+    """Return the guides as parameters; those that are not quick are marked."""
+    return [one if Path(one).stem in QUICK[which] else pytest.param(one, marks=pytest.mark.slow) for one in FOLLOWED]
+
+
 def copied(small: Path, to: Path) -> Path:
     shutil.copytree(small, to)
     return to
 
 
-@pytest.mark.parametrize("page", FOLLOWED)
+@pytest.mark.parametrize("page", followed("wrong"))
 def test_a_guide_leads_to_its_planted_fault(page: str, small: Path, tmp_path: Path) -> None:
     plant, cwd = fault_of(page), copied(small, tmp_path / "wrong")
     for step in steps(page):
         follow(step, cwd, plant)
 
 
-@pytest.mark.parametrize(
-    "page", [one if Path(one).stem in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in FOLLOWED]
-)
+@pytest.mark.parametrize("page", followed("right"))
 def test_without_the_fault_a_guide_says_so(page: str, small: Path, tmp_path: Path) -> None:
     cwd = copied(small, tmp_path / "right")
     for step in steps(page):
@@ -126,6 +133,7 @@ def test_the_operator_that_was_made_wrong_is_named(page: str) -> None:
     assert any(name in said for name in names), (page, sorted(names))
 
 
+@pytest.mark.slow
 def test_the_guide_to_endpoints_with_a_right_server_and_a_wrong_one(tmp_path: Path) -> None:
     page = "playbooks/guides/endpoint_differs.md"
     right = save_tiny(tmp_path / "checkpoint")
