@@ -57,6 +57,8 @@ def activate(lock: Lock, device: torch.device, implementations: Iterable[Impleme
         }
         table.fill(by_place)
         stack.callback(active.unwatch)
+        # Backward on a device runs in threads of torch's own, which know no lock: here it runs in this one.
+        stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         stack.enter_context(_current(table))
         yield active
 
