@@ -41,7 +41,7 @@ DTYPES: dict[Any, torch.dtype] = {
     tl.float8e4nv: torch.float8_e4m3fn,
     tl.float8e5: torch.float8_e5m2,
 }
-WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+WORDS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 
 def convert(values: Any, old: Any, new: Any, rounding: Any) -> Any:
