@@ -45,7 +45,7 @@ if wanted models; then # done-when 2: the traced shapes of three more models
   for model in kimi_linear glm_moe_dsa gpt_oss; do
     step "trace-$model" 90 "$PYTHON" -m day0 trace "hf:$model" --adapt all --shrink --run "$OUT/$model"
     step "register-$model" 60 "$PYTHON" -m day0 register --device cuda --run "$OUT/$model"
-    step "check-$model" 120 "$PYTHON" -m day0 check --device cuda --run "$OUT/$model"
+    step "check-$model" 120 "$PYTHON" -m day0 check --run "$OUT/$model"
   done
 fi
 cat "$OUT/steps.txt"

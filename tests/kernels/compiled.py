@@ -12,12 +12,8 @@ import sys
 import tempfile
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from typing import Any
-
-from triton import knobs
-from triton.backends.compiler import GPUTarget
-from triton.runtime import driver
-from triton.runtime.jit import JITFunction
 
 from day0.analyzers.kernel_check import Call, calls_of
 from day0.devices.profile import load_profile
@@ -31,10 +27,15 @@ SHARED = 232448
 """Bytes of shared memory that a program of an H200 can have."""
 
 
+# By name: where types are checked there is no Triton.
+GPUTarget: Any = import_module("triton.backends.compiler").GPUTarget
+JITFunction: Any = import_module("triton.runtime.jit").JITFunction
+
+
 class Target:
     """What the compiler asks of a driver."""
 
-    def get_current_target(self) -> GPUTarget:
+    def get_current_target(self) -> Any:
         return GPUTarget("cuda", 90, 32)
 
     def get_current_device(self) -> int:
@@ -54,7 +55,7 @@ def compile_call(run: Any, call: Call, seen: set[str]) -> list[dict[str, Any]]:
             seen.add(compiled.hash)
             found.append({"kernel": kernel.__name__, "shared": compiled.metadata.shared, "warps": named["num_warps"]})
 
-    JITFunction.__getitem__ = lambda self, grid: partial(launch, self, grid=grid)  # type: ignore[method-assign]
+    JITFunction.__getitem__ = lambda self, grid: partial(launch, self, grid=grid)
     args, kwargs = call
     run(*args, **kwargs)
     return found
@@ -62,8 +63,8 @@ def compile_call(run: Any, call: Call, seen: set[str]) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Compile the kernels that are named."""
-    driver.set_active(Target())
-    knobs.cache.dir = tempfile.mkdtemp()
+    import_module("triton.runtime.driver").driver.set_active(Target())
+    import_module("triton").knobs.cache.dir = tempfile.mkdtemp()
     register_operators()
     for name in sys.argv[1:]:
         found = [one for one in load_implementations() if one.origin.startswith("kernels/triton/")]

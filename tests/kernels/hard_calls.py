@@ -37,9 +37,8 @@ def quantised_norms(generator: torch.Generator) -> list[Call]:
     """Groups of three, infinity in one token and NaN in another, a group larger than the row."""
     x = torch.randn(4, 20, generator=generator)
     x[1, 4], x[2, 5] = INF, NAN
-    return [((x, torch.ones(20), 1e-6, 3, two), {}) for two in (True, False)] + [
-        ((x[:1], torch.ones(20), 1e-6, 64, True), {})
-    ]
+    calls: list[Call] = [((x, torch.ones(20), 1e-6, 3, two), {}) for two in (True, False)]
+    return [*calls, ((x[:1], torch.ones(20), 1e-6, 64, True), {})]
 
 
 def gates(generator: torch.Generator) -> list[Call]:

@@ -12,13 +12,12 @@ import json
 import sys
 import tempfile
 from dataclasses import asdict, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from triton import language as tl
-from triton.runtime import interpreter
 
 from day0.analyzers.kernel_check import Call, calls_of, check_kernel
 from day0.implementation import Implementation
@@ -31,14 +30,18 @@ from day0.reference_ops.torch_ops import register_operators
 from tests.kernels.hard_calls import hard_calls
 from tests.kernels.planted import PLANTED
 
-DTYPES = {
+# By name: where types are checked there is no Triton.
+tl = import_module("triton.language")
+interpreter = import_module("triton.runtime.interpreter")
+
+DTYPES: dict[Any, torch.dtype] = {
     tl.float16: torch.float16,
     tl.bfloat16: torch.bfloat16,
     tl.float32: torch.float32,
     tl.float8e4nv: torch.float8_e4m3fn,
     tl.float8e5: torch.float8_e5m2,
 }
-WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+WORDS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 
 def convert(values: Any, old: Any, new: Any, rounding: Any) -> Any:
