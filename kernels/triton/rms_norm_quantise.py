@@ -129,8 +129,8 @@ def fits(call: Call) -> Accepted | Rejected:
     x, group = call.tensors[0], call.arguments["group"]
     size = min(group, x.shape[-1]) if isinstance(group, int) and group else x.shape[-1]
     held = next_power_of_2(size) * next_power_of_2(-(-x.shape[-1] // max(1, size)))
-    if held > 2 * LARGEST_ROW:
-        return Rejected(f"groups of {size} in rows of {x.shape[-1]} fill {held} values, more than {2 * LARGEST_ROW}")
+    if held > LARGEST_ROW:
+        return Rejected(f"groups of {size} in rows of {x.shape[-1]} fill {held} values, more than {LARGEST_ROW}")
     return has_triton(call)
 
 

@@ -128,7 +128,8 @@ def other_experts(one: Implementation) -> str:
     The check takes either of two equal ones for right; the contract, and ranks that have to agree, take the lower.
     """
     for args, kwargs in hard_calls(one.operator):
-        chosen, expected = one.run(*args, **kwargs)[1], load_operators()[one.operator].reference(*args, **kwargs)[1]
+        got: Any = one.run(*args, **kwargs)
+        chosen, expected = got[1], load_operators()[one.operator].reference(*args, **kwargs)[1]
         if not torch.equal(chosen, expected):
             return f"{chosen.tolist()} instead of {expected.tolist()}"
     return ""

@@ -97,7 +97,7 @@ REFUSED: tuple[tuple[str, Call, str], ...] = (
     ("rms_norm_quantise", ((torch.zeros(1, 65_535), torch.ones(65_535), 1e-6, 3, True), {}), "groups of 3 in rows"),
     ("attention_residual", (([torch.zeros(1, 1, 4)] * 33, torch.zeros(1, 1, 4), *[torch.ones(4)] * 2, 1e-6), {}), "33"),
     ("moe_router", ((torch.zeros(1, 5000), torch.zeros(5000), 2, 1.0), {}), "5000 experts in groups of 1"),
-    ("moe_router", ((torch.zeros(1, 100), torch.zeros(100), 65, 1.0), {}), "topk must be at most 64"),
+    ("moe_router", ((torch.zeros(1, 100), torch.zeros(100), 65, 1.0), {}), "at most 64, not 65"),
     (
         "paged_kv_write",
         ((torch.zeros(2, 6, 4).transpose(1, 2), torch.zeros(1, 6), torch.zeros(1, dtype=torch.int64), 4), {}),
