@@ -12,7 +12,7 @@ from day0.analyzers.diff.change import Change, Diff, Part
 from day0.reports.clean import clean
 from day0.reports.figures import counted
 from day0.reports.mdtext import code, prose, table_lines
-from day0.reports.tables import Column, Table
+from day0.reports.tables import Cell, Column, Table
 
 __all__ = ["ROWS", "diff_headline", "diff_html", "diff_markdown"]
 
@@ -80,8 +80,8 @@ def diff_markdown(made: Diff) -> str:
 
 
 def _markdown_table(table: Table) -> list[str]:
-    def cell(column: Column, value: str | tuple[str, ...]) -> str:
-        text = "; ".join(value) if isinstance(value, tuple) else value
+    def cell(column: Column, value: Cell) -> str:
+        text = "; ".join(map(str, value)) if isinstance(value, tuple) else value
         return code(text, in_table=True) if column.kind == "code" else prose(text)
 
     rows = [[cell(column, value) for column, value in zip(table.columns, row, strict=True)] for row in table.rows]

@@ -31,8 +31,8 @@ from tests.kernels.hard_calls import hard_calls
 from tests.kernels.planted import PLANTED
 
 # By name: where types are checked there is no Triton.
-tl = import_module("triton.language")
-interpreter = import_module("triton.runtime.interpreter")
+tl: Any = import_module("triton.language")
+interpreter: Any = import_module("triton.runtime.interpreter")
 
 DTYPES: dict[Any, torch.dtype] = {
     tl.float16: torch.float16,
@@ -129,9 +129,9 @@ def other_experts(one: Implementation) -> str:
     """
     for args, kwargs in hard_calls(one.operator):
         got: Any = one.run(*args, **kwargs)
-        chosen, expected = got[1], load_operators()[one.operator].reference(*args, **kwargs)[1]
-        if not torch.equal(chosen, expected):
-            return f"{chosen.tolist()} instead of {expected.tolist()}"
+        right: Any = load_operators()[one.operator].reference(*args, **kwargs)
+        if not torch.equal(got[1], right[1]):
+            return f"{got[1].tolist()} instead of {right[1].tolist()}"
     return ""
 
 
