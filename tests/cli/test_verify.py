@@ -94,6 +94,7 @@ ANYWHERE = {
     "report/report.json": ('"model_class": "', "body.model_class", "body"),
     # Only the manifest vouches for these.
     "canary.partial.json": ('"title": "', "body.stages", None),
+    "timing.json": ('"trace": ', "stages", None),
     "canary.prom": ("# ", "", None),
     "canary.trace.json": ('{"', "", None),
     "evidence/one_op/got.safetensors": ("te", "", None),
