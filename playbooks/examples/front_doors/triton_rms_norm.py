@@ -69,7 +69,7 @@ IMPLEMENTATIONS = (
     Implementation(
         operator="day0::rms_norm",
         contract=1,
-        id="triton",
+        id="triton_row",
         version="1.0",
         kind="kernel",
         run=rms_norm,
