@@ -54,7 +54,7 @@ def test_model_types_are_those_of_transformers() -> None:
         (("trace", "to"), ["toy", "toy:deepseek-v3.2", "toy:glm-5", "toy:glm-5.3-flash"]),
         (("trace", "toy", ":", "glm"), ["glm-5", "glm-5.3-flash"]),
         (("trace", "toy", ":"), ["deepseek-v3.2", "glm-5", "glm-5.3-flash"]),
-        (("run", "toy"), ["toy-on-sim"]),
+        (("run", "toy-on"), ["toy-on-sim"]),
         (("run", "mine/"), ["mine/play.yaml", "mine/deeper/"]),
         (("status", "--run", "ru"), ["runs/"]),
         (("check", "--run", "runs/a"), ["runs/a", "runs/a-folder/"]),
