@@ -42,7 +42,7 @@ def planted() -> tuple[DeviceProfile, Probed]:
     calls = [one for one in suite() if one.op.removeprefix("aten::") in names]
     calls = [one for one in calls if "bfloat16[4, 8]" in shapes_text(one) or "neg" in one.op]
     calls += [_topk(ordered=True), _topk(ordered=False)]
-    found = probe(base, calls, ProbeOptions(imports=(PLANTED,), timeout_s=2, rates=False))
+    found = probe(base, calls, ProbeOptions(imports=(PLANTED,), timeout_s=5, rates=False))
     return probed_profile(base, found, date=DATE), found
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # All that needs a GPU, in order of worth, each step under a time limit, results under $OUT: about 22 minutes.
-# Steps by name: benchmarks/gpu/session.sh [tune] [figures] [playbooks] [models] [sparse]; without a name, all.
+# Steps by name: benchmarks/gpu/all.sh [tune] [figures] [playbooks] [models] [sparse]; without a name, all.
 # PYTHON names an interpreter with torch, triton and what day0 needs; the repository itself need not be installed.
 set -u
 cd "$(dirname "$0")/../.."
@@ -24,24 +24,24 @@ names=("$@")
 
 step environment 60 "$PYTHON" -c 'import torch, triton, day0.kernels.load as k; print(torch.__version__, triton.__version__, torch.cuda.get_device_name(), len(k.load_implementations()))'
 
-if wanted tune; then # done-when 1: right, and quicker tiles; the file belongs into kernels/triton/tuned/
+if wanted tune; then # right, and quicker tiles; the file belongs into kernels/triton/tuned/
   step tune 530 "$PYTHON" benchmarks/gpu/kernels.py --tune --no-peers --minutes 8.5 --seconds 45 --tuned "$OUT/h200.yaml" --out "$OUT/tuned.json"
   if [ -s "$OUT/h200.yaml" ]; then mkdir -p kernels/triton/tuned && cp "$OUT/h200.yaml" kernels/triton/tuned/; fi
 fi
-if wanted figures; then # done-when 1: the table
+if wanted figures; then # the table
   step mxfp4 60 "$PYTHON" benchmarks/gpu/mxfp4_decode.py
   step sparse_decode 120 "$PYTHON" benchmarks/gpu/sparse_decode.py
   step figures 400 "$PYTHON" benchmarks/gpu/kernels.py --no-check --minutes 6.5 --seconds 40 --out "$OUT/figures.json" --figures "$OUT/mxfp4.log" "$OUT/sparse_decode.log"
 fi
-if wanted sparse; then # done-when 4: below, at and beyond the top-k, sparse against dense
+if wanted sparse; then # below, at and beyond the top-k, sparse against dense
   step sparse_against_dense 120 "$PYTHON" benchmarks/gpu/sparse_decode.py --context 1024 2048 4096 --batch 2 --compare-only
 fi
-if wanted playbooks; then # done-when 3: all five stages
+if wanted playbooks; then # all five stages
   for name in kimi-k31-on-cuda deepseek-v32-on-cuda; do
     step "$name" 240 "$PYTHON" -m day0 run "playbooks/$name.yaml" --run "$OUT/$name"
   done
 fi
-if wanted models; then # done-when 2: the traced shapes of three more models
+if wanted models; then # the traced shapes of three more models
   for model in kimi_linear glm_moe_dsa gpt_oss; do
     step "trace-$model" 90 "$PYTHON" -m day0 trace "hf:$model" --adapt all --shrink --run "$OUT/$model"
     step "register-$model" 60 "$PYTHON" -m day0 register --device cuda --run "$OUT/$model"
