@@ -65,7 +65,7 @@ def session_of(run: Path) -> Session:
 def canary(run: Path, *, plant: list[str] | None = None, dry_run: bool = False, **asked: Any) -> int:
     """`day0 canary --allow-unverified`, with what else is asked for."""
     return commands.stage(
-        name="canary", run=run, force=False, json=False, allow_unverified=True, plant=plant,
+        name="canary", run=run, force=False, json=False, allow_unverified=True, plant=plant or [],
         ask=CanaryAsk(**asked), dry_run=dry_run,
     )  # fmt: skip
 

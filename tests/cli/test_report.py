@@ -63,7 +63,8 @@ def test_every_format_is_written_from_a_run_that_stopped(folder: RunFolder) -> N
     (folder.path / "ranks.json").write_text("{", encoding="utf-8")
     page = write_report(folder, "x")
     names = sorted(path.name for path in page.parent.iterdir())
-    assert names == ["junit.xml", "report.html", "report.json", "report.md"]
+    for_pipelines = ["annotations.txt", "gitlab.json", "junit.xml", "summary.md"]
+    assert names == sorted([*for_pipelines, "manifest.json", "report.html", "report.json", "report.md"])
     body = json.loads((page.parent / "report.json").read_text(encoding="utf-8"))["body"]
     assert [(one["name"], one["status"]) for one in body["beside"]] == [
         ("fit", "pass"),
