@@ -46,6 +46,7 @@ def test_probe_writes_a_profile_from_the_toys_calls(tmp_path: Path) -> None:
     assert again.exit_code == 0, "what probe wrote, probe may write again"
 
 
+@pytest.mark.slow
 def test_probe_by_a_trace_records_a_planted_crash(tmp_path: Path, trace: Path) -> None:
     path = tmp_path / "mine.yaml"
     words = ("probe", "--device", "null", "--trace", trace, "--no-suite", "--import", PLANTED, "--out", path, "--json")

@@ -20,7 +20,7 @@ from tests.devices.traces import traced_operators
 pytest.importorskip("expecttest", reason="PyTorch's test samples need it; it is in the extra `dev`")
 
 EXPECTED: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("opinfo.yaml").read_text())
-FEW = 3
+FEW = 1
 """Samples of each dtype and variant in the quick test."""
 
 
@@ -56,7 +56,7 @@ def test_traced_operators_agree_on_a_few_samples(samples: tuple[Any, ...]) -> No
     assert len(infos) > 60
     outcomes = run(infos, FEW)
     assert not unexpected(outcomes, strict=False)
-    assert sum(one.status == "agrees" for one in outcomes) > 1000
+    assert sum(one.status == "agrees" for one in outcomes) > 500
 
 
 def test_variants_and_dtypes_are_all_tried(samples: tuple[Any, ...]) -> None:

@@ -21,9 +21,22 @@ def _run(block: Block, cwd: Path) -> None:
 
 # Guides are run by test_guides.py: with a planted fault, and without.
 RUN = [page for page in PAGES if page not in GUIDES and any(block.kind == "sh" for block in blocks(page))]
+LONG = {
+    "docs/canary.md",
+    "docs/check.md",
+    "docs/devices.md",
+    "docs/fit.md",
+    "docs/howto/gate_a_release.md",
+    "docs/howto/port_a_model.md",
+    "docs/model_check.md",
+    "docs/sources.md",
+    "docs/tutorial/device_and_kernel.md",
+    "docs/tutorial/first_report.md",
+}
+"""Pages that walk whole runs: half a minute to two each."""
 
 
-@pytest.mark.parametrize("page", RUN)
+@pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.slow] * (page in LONG)) for page in RUN])
 def test_the_commands_run(page: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "playbooks", tmp_path / "playbooks")
     for block in blocks(page):
@@ -31,6 +44,10 @@ def test_the_commands_run(page: str, tmp_path: Path) -> None:
             (tmp_path / block.note.removeprefix("file: ")).write_text(block.text + "\n")
         elif block.kind == "sh":
             _run(block, tmp_path)
+
+
+def test_long_pages_are_pages() -> None:
+    assert set(RUN) >= LONG
 
 
 def test_the_pages_that_newcomers_read_first_have_commands() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import socket
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,21 @@ from mkdocs.config import load_config
 from mkdocs.exceptions import Abort
 
 from day0.cli.app import app
-from docs.hooks import commands, decisions, outside, python_api
 from tests.docs.pages import GUIDES, ROOT
+
+
+def _hook(name: str) -> Any:
+    """Return a module that only the build of the site imports, by its file: docs is no package."""
+    spec = importlib.util.spec_from_file_location(f"hook_{name}", ROOT / "docs" / "hooks" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+commands, decisions, outside, python_api = map(_hook, ("commands", "decisions", "outside", "python_api"))
 
 LOADS = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
 

@@ -166,14 +166,20 @@ def test_kill_9_in_the_middle_loses_nothing_that_was_finished(twice: Twice, tmp_
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("kept: its inputs are unchanged") == 3, "the three stages before the kill"
     assert journal.read_text().splitlines()[1 : 1 + len(finished)] == finished
-    for name in ("trace.json", "inventory.json", "ops.lock"):
+    for name in ("trace.json", "inventory.json"):
         assert _body(journal.parent / name) == _body(twice.folder / name), name
+    assert _chosen(journal.parent) == _chosen(twice.folder)
     assert _cases(journal.parent) == _cases(twice.folder)
 
 
 def _body(record: Path) -> dict[str, Any]:
     body: dict[str, Any] = json.loads(record.read_text())["body"]
     return body
+
+
+def _chosen(folder: Path) -> list[Any]:
+    """Return what the lock chose for which calls; its evidence counts cases, of which the short playbook has fewer."""
+    return [[entry["identity"], entry["signatures"]] for entry in _body(folder / "ops.lock")["entries"]]
 
 
 def _cases(folder: Path) -> list[dict[str, Any]]:
