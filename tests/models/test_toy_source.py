@@ -163,6 +163,7 @@ def test_batches_and_slots_are_ways_to_serve_the_same_trained_model() -> None:
     assert len({plain.fingerprint, batched.fingerprint, cached.fingerprint}) == 3
     right, *others = (step(one.build("cpu"), ids(1, 5)).logits_BSV for one in (plain, batched, cached))
     for logits_BSV in others:
+        # Experts in batches are added in another order: rounding of float32, and no more.
         torch.testing.assert_close(logits_BSV, right, rtol=1e-4, atol=1e-4)
     experts = [one for one in cached.build("cpu").modules() if isinstance(one, Experts)]
     assert {type(one.workspace) for one in experts} == {CachedExperts}
