@@ -14,6 +14,7 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
+from day0.devices.backward import in_this_thread
 from day0.implementation import Implementation
 from day0.records import Lock
 from day0.registry.call_guard import guard_of
@@ -58,7 +59,7 @@ def activate(lock: Lock, device: torch.device, implementations: Iterable[Impleme
         table.fill(by_place)
         stack.callback(active.unwatch)
         # Backward on a device runs in threads of torch's own, which know no lock: here it runs in this one.
-        stack.enter_context(torch.autograd.set_multithreading_enabled(False))
+        stack.enter_context(in_this_thread())
         stack.enter_context(_current(table))
         yield active
 

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
 
-import torch
-
 from day0.devices import faults
+from day0.devices.backward import in_this_thread
 from day0.devices.faults._fault import Fault
 from day0.devices.sim.planting import PLANTED, Planting
 from day0.errors import Day0Error, near_names
@@ -63,7 +62,7 @@ def planted(*names: str) -> Iterator[tuple[Planting, ...]]:
     token = PLANTED.set(standing or None)
     try:
         # The threads of autograd know no context: backward passes run in this one.
-        with torch.autograd.set_multithreading_enabled(False) if found else nullcontext():
+        with in_this_thread() if found else nullcontext():
             yield plantings
     finally:
         PLANTED.reset(token)

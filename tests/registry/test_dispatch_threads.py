@@ -163,10 +163,37 @@ def _backward_calls(active: ActiveLock, x_N: torch.Tensor) -> int:
 def test_a_backward_pass_is_routed_on_every_device() -> None:
     # torch runs those of other devices than the CPU in threads of its own, unless it is told not to.
     one = implementation("aten::tanh_backward", lambda grad, y: grad * (1 - y * y))
+    before = torch._C._is_multithreading_enabled()
     device = open_torch_device(load_profile("sim"))
     with activate(lock_of((one, ("float32",) * 2)), CPU, [one]) as active:
         assert _backward_calls(active, X_N.clone().requires_grad_()) == 1
     with activate(lock_of((one, ("float32",) * 2), device="sim"), device, [one]) as active:
         x_N = X_N.to(device).requires_grad_()
         assert _backward_calls(active, x_N) == 1
-    assert torch._C._is_multithreading_enabled()
+    assert torch._C._is_multithreading_enabled() == before
+
+
+def test_tasks_that_take_turns_keep_their_backward_passes_to_themselves() -> None:
+    # The first to end leaves the second's switch alone, and the second puts back what stood before both.
+    async def task(enter: asyncio.Event, entered: asyncio.Event, leave: asyncio.Event) -> bool:
+        await enter.wait()
+        with activate(ONES_LOCK, CPU, [ONES]):
+            entered.set()
+            await leave.wait()
+            return torch._C._is_multithreading_enabled()
+
+    async def main() -> list[bool]:
+        events = [[asyncio.Event() for _ in range(3)] for _ in range(2)]
+        tasks = [asyncio.create_task(task(*three)) for three in events]
+        for enter, entered, _leave in events:
+            enter.set()
+            await entered.wait()
+        found = []
+        for (*_, leave), one in zip(events, tasks, strict=True):
+            leave.set()
+            found.append(await one)
+        return found
+
+    before = torch._C._is_multithreading_enabled()
+    assert asyncio.run(main()) == [False, False]
+    assert torch._C._is_multithreading_enabled() == before
