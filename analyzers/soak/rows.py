@@ -5,7 +5,6 @@ Shape suffixes: R kept rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,24 +23,19 @@ def select_rows(cache: Any, rows_R: torch.Tensor) -> bool:
     called; compressed keys of DeepSeek-V4 are only known to `reorder_cache`.
     """
     layers = tuple(getattr(cache, "layers", ()))
-    names = [_youngest(type(layer)) for layer in layers]
+    named = [(layer, name) for layer in layers if (name := _youngest(type(layer))) is not None]
     own = _youngest(type(cache))
-    if not names or own is None or None in names:
+    if not layers or len(named) < len(layers) or own is None:
         return False
-    if _age(type(cache), own) != max(_age(type(cache), name) for name in SELECTING):
-        # The cache holds rows beside its layers, and tells each of them itself.
-        if any(_age(type(layer), own) != _age(type(layer), name) for layer, name in zip(layers, names, strict=True)):
-            return False
-        _method(cache, own)(rows_R)
+    if _age(type(cache), own) == max(_age(type(cache), name) for name in SELECTING):
+        for layer, name in named:
+            getattr(layer, name)(rows_R)
         return True
-    for layer, name in zip(layers, names, strict=True):
-        _method(layer, name)(rows_R)
+    # The cache holds rows beside its layers, and tells each of them itself.
+    if any(_age(type(layer), own) != _age(type(layer), name) for layer, name in named):
+        return False
+    getattr(cache, own)(rows_R)
     return True
-
-
-def _method(holder: Any, name: str | None) -> Callable[[torch.Tensor], None]:
-    found: Callable[[torch.Tensor], None] = getattr(holder, str(name))
-    return found
 
 
 def _youngest(kind: type) -> str | None:
