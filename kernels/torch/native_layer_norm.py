@@ -27,7 +27,8 @@ def native_layer_norm(
     The first has the input's dtype; the others have that of the weight, as on the CPU.
     """
     dims = list(range(input.dim() - len(normalized_shape), input.dim()))
-    wide = input.to(torch.float32) if input.dtype in _HALF else input
+    # The result is packed whatever the order of the input, as torch's own kernels make it.
+    wide = (input.to(torch.float32) if input.dtype in _HALF else input).contiguous()
     mean = wide.mean(dim=dims, keepdim=True)
     away = wide - mean
     scale = 1.0 / (away.square().mean(dim=dims, keepdim=True) + eps).sqrt()
@@ -45,7 +46,7 @@ IMPLEMENTATIONS = (
         operator="aten::native_layer_norm",
         contract=1,
         id="float32_rows",
-        version="1.0",
+        version="1.1",
         kind="decomposition",
         run=native_layer_norm,
         why="rows are normalised in float32 and rounded once, which torch's composite kernel does not do for half types",

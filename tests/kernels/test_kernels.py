@@ -269,6 +269,19 @@ def test_layer_norm_equals_torch(dtype: torch.dtype, affine: bool) -> None:
     assert native_layer_norm(x[:0], *given_[1:])[0].shape == (0, 5, 3, 8)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_layer_norm_of_rows_in_any_order_is_packed(dtype: torch.dtype) -> None:
+    """`day0 check` of GLM-5.3-Flash on `sim` found the strides of the input in the result."""
+    weight = torch.ones(8, dtype=dtype)
+    base = torch.randn(64, generator=torch.Generator().manual_seed(3)).to(dtype)
+    for x in (base.reshape(8, 8).t(), base.as_strided((6, 8), (5, 1))):
+        got, right = (
+            layer_norm(x, [8], weight, weight, 1e-5)[0] for layer_norm in (native_layer_norm, torch.native_layer_norm)
+        )
+        assert got.stride() == right.stride() == (8, 1)
+        torch.testing.assert_close(got, right)
+
+
 def test_layer_norm_of_half_types_is_rounded_once() -> None:
     x = torch.randn(64, 128, generator=torch.Generator().manual_seed(0)).bfloat16()
     weight = torch.full((128,), 960.0).bfloat16()
