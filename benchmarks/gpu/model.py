@@ -87,8 +87,10 @@ def child(name: str, options: argparse.Namespace, limit: float) -> dict[str, Any
     command += ["--seconds", str(limit), *(["--tiny"] if options.tiny else [])]
     try:
         done = subprocess.run(command, timeout=limit, capture_output=True, text=True, check=False)  # noqa: S603 - ourselves
-        last = (done.stderr.strip().splitlines() or ["it ended without a word"])[-1][:300]
-        status = "done" if done.returncode == 0 else last
+        said = done.stderr.strip().splitlines() or ["it ended without a word"]
+        status = "done" if done.returncode == 0 else said[-1][:300]
+        if done.returncode:
+            print("\n".join(said[-12:]))
     except subprocess.TimeoutExpired:
         status = f"it took longer than {limit:.0f} s"
     found: dict[str, Any] = json.loads(result.read_text()) if result.is_file() else {"rows": [], "figures": {}}

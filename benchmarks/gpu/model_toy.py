@@ -129,7 +129,7 @@ def random_model(config: ToyConfig, device: str, seed: int = 0) -> ToyModel:
             value.normal_(generator=generator)
             if name.endswith(("norm.weight", "_res.norm")):
                 value.mul_(0.1).add_(1.0)
-            elif value.dim() == 1:
+            elif value.dim() == 1 and not name.endswith("_res.proj"):
                 value.mul_(0.3)
             elif name != "embed_tokens.weight":
                 fan_in = value.shape[-2] if name.endswith((".k_b", ".v_b")) else value.shape[-1]
@@ -156,9 +156,10 @@ class Resident:
         yield ExpertRound(gate_up=self.gate_up, down=self.down, chosen_NK=chosen_NK)
 
 
-def keep_experts(model: ToyModel, device: str) -> None:
-    """Give every layer its experts in bfloat16, decoded one by one."""
+def decoded_experts(model: ToyModel) -> list[Resident]:
+    """Return the experts of every layer in bfloat16, decoded one by one."""
     decode = references().mxfp4_decode
+    found = []
     for layer in expert_layers(model):
         wide = [
             torch.stack(
@@ -166,7 +167,14 @@ def keep_experts(model: ToyModel, device: str) -> None:
             )
             for w in (layer.w1, layer.w3, layer.w2)
         ]
-        layer.workspace = Resident(torch.cat(wide[:2], dim=1), wide[2])
+        found.append(Resident(torch.cat(wide[:2], dim=1), wide[2]))
+    return found
+
+
+def use_experts(model: ToyModel, found: Sequence[Resident]) -> None:
+    """Let every layer take its experts from there."""
+    for layer, experts in zip(expert_layers(model), found, strict=True):
+        layer.workspace = experts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from model_rows import Rows, differ, free
+from model_rows import Rows, free, refuse_difference
 from model_toy import chosen_for
 from timing import timed, timed_runs
 
@@ -29,8 +29,6 @@ from day0.playbook import ModelPlan, PhasePlan, WorkloadPlan
 from day0.records import Lock
 from day0.registry.dispatch import activate
 
-LIMIT = 5e-2
-"""Of the median token's error: another order of sums may choose other experts and other rows."""
 FEW: dict[str, dict[str, Any]] = {
     "deepseek_v32": {"num_hidden_layers": 2, "first_k_dense_replace": 1, "vocab_size": 16384},
     "kimi_linear": {
@@ -68,7 +66,7 @@ def one_model(name: str, options: argparse.Namespace, rows: Rows) -> None:
     changes = FEW[name] | (TINY[name] if tiny else {})
     lock, implementations = lock_of(name, changes, device)
     model = build(name, changes, device)
-    shapes = ((1, 24),) if tiny else ((1, 4096), (8, 4096)) if name == "deepseek_v32" else ((1, 2048), (8, 2048))
+    shapes = ((1, 24),) if tiny else ((1, 4096), (8, 2048))
     for batch, tokens in shapes:
         if rows.left() < 12:
             return
@@ -81,10 +79,9 @@ def one_model(name: str, options: argparse.Namespace, rows: Rows) -> None:
         tag = f"hf_{name}_batch_{batch}"
         for phase in ("prefill", "decode"):
             mine, own = took["day0"][phase], took["transformers"][phase]
-            error = differ(mine[0], own[0])
-            rows.figure(f"{tag}_{phase}_error", error)
-            if not error <= LIMIT:
-                raise SystemExit(f"error: {name}, {phase}: the two ways differ by {error:.3g}, more than {LIMIT}")
+            if batch > 1 or phase == "prefill" or tiny:
+                # Of a single token nobody knows whether another expert was nearly as good.
+                rows.figure(f"{tag}_{phase}_error", refuse_difference(f"{name}, {phase}", mine[0], own[0]))
             rows.figure(f"{tag}_{phase}_day0_over_transformers", own[1] / mine[1])
         rows.figure(f"hf_{name}_operators_that_ran", ran)
 
