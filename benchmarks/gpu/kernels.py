@@ -17,13 +17,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
 from kernel_cases import CASES, TUNED, Case, Maker, Tuned, checks_of, kernel_of, module_of
+from machine import driver, versions
+from peers import PEERS, first, refuse_other
 from timing import ceilings, timed
 
 from day0.analyzers.kernel_check import Call, check_kernel
@@ -35,7 +36,16 @@ from day0.reference_ops.load import load_operators
 from day0.reference_ops.signatures import tensors_in
 
 Found = dict[str, Any]
-CANNOT = (Day0Error, RuntimeError, ValueError, TypeError, NotImplementedError, AssertionError)
+CANNOT = (
+    Day0Error,
+    RuntimeError,
+    ValueError,
+    TypeError,
+    NotImplementedError,
+    AssertionError,
+    ImportError,
+    AttributeError,
+)
 """What a peer, or a kernel with other tiles, says of a call that it cannot do: memory, shared memory, an operator."""
 
 
@@ -168,7 +178,7 @@ def measure(name: str, case: Case, options: argparse.Namespace) -> Found:
     ms = timed(actions, device=options.device)
     found: Found = {"ms": ms, **floor(contract, calls[0], results, ms, options.ceiling)}
     if not options.no_peers:
-        found["peers"] = peers(contract, case, calls, ms, options)
+        found["peers"] = peers(contract, case, calls, ms, results, options)
     return found
 
 
@@ -197,28 +207,39 @@ def floor(contract: Operator, call: Call, results: Any, ms: float, ceiling: Mapp
     }
 
 
-def peers(contract: Operator, case: Case, calls: list[Call], ms: float, options: argparse.Namespace) -> Found:
-    """Time what a user would run otherwise: the reference, eager and compiled, and day0's own torch kernels."""
-    ways: dict[str, Callable[..., Any]] = {}
-    if case.eager:
-        ways["torch_eager"] = contract.reference
-    for one in load_implementations():
-        if one.operator == contract.name and one.origin.startswith("kernels/torch/"):
-            ways[f"day0_torch_{one.id}"] = one.run
-    if case.eager and options.device == "cuda":
-        ways["torch_compile"] = torch.compile(contract.reference, dynamic=False)
+def peers(
+    contract: Operator, case: Case, calls: list[Call], ms: float, right: Any, options: argparse.Namespace
+) -> Found:
+    """Time what a user would run otherwise: the reference, eager and compiled, day0's own torch kernels, libraries'.
+
+    Each is compared with the kernel's result first; one that does not run says why.
+    """
     found: Found = {}
-    for name, run in ways.items():
+    for name, run in ways_of(contract, case, options.device).items():
         try:
+            refuse_other(first(run(*calls[0][0], **calls[0][1])), first(right))
             took = timed([action(run, call) for call in calls], repeat=5, device=options.device)
             found[name] = {"ms": took, "ratio": took / ms}
         except CANNOT as error:
-            found[name] = {
-                "not_run": f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"
-            }
+            said = str(error).splitlines()[0][:200] if str(error) else ""
+            found[name] = {"not_run": f"{type(error).__name__}: {said}"}
             if options.device == "cuda":
                 torch.cuda.empty_cache()
     return found
+
+
+def ways_of(contract: Operator, case: Case, device: str) -> dict[str, Callable[..., Any]]:
+    """Return the peers by name."""
+    ways: dict[str, Callable[..., Any]] = dict(PEERS.get(contract.name.removeprefix("day0::"), {}))
+    for one in load_implementations():
+        if one.operator == contract.name and one.origin.startswith("kernels/torch/"):
+            ways[f"day0_torch_{one.id}"] = one.run
+    if case.eager:
+        ways["torch_eager"] = contract.reference
+        if device == "cuda":
+            # Last: a compiler may take all the time that is left.
+            ways["torch_compile"] = torch.compile(contract.reference, dynamic=False)
+    return ways
 
 
 def tune(name: str, one: Tuned, options: argparse.Namespace, end: float) -> dict[str, int]:
@@ -258,7 +279,8 @@ def show(name: str, found: Found) -> None:
     print(f"{name}: {found.get('status')}; {found.get('check', {}).get('passed', 0)} calls right", flush=True)
     for case, one in found.get("cases", {}).items():
         beside = ", ".join(
-            f"{peer} {took['ratio']:.2f} x" for peer, took in one.get("peers", {}).items() if "ratio" in took
+            f"{peer} {took['ratio']:.2f} x" if "ratio" in took else f"{peer} not run ({took['not_run'][:60]})"
+            for peer, took in one.get("peers", {}).items()
         )
         print(f"  {case:24} {one['ms']:9.4f} ms  {one['gb_s']:6.0f} GB/s {one['tflops']:6.1f} TFLOPS  {beside}")
         print(f"figure: {name}_{case}_fraction_of_{one['bound']} {one['fraction']:.3f}", flush=True)
@@ -279,30 +301,11 @@ def report(found: Mapping[str, Found], ceiling: Mapping[str, float], options: ar
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "device": torch.cuda.get_device_name() if options.device == "cuda" else "cpu, interpreted",
         "driver": driver(options.device),
-        "versions": {name: version(name) for name in ("torch", "triton", "transformers")},
+        "versions": versions(),
         "ceilings": dict(ceiling),
         "operators": dict(found),
         "figures": figures,
     }
-
-
-def driver(device: str) -> str:
-    """Return the version of the driver; empty without a GPU."""
-    if device != "cuda":
-        return ""
-    asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()[0]  # noqa: S603 - fixed
-    except (OSError, subprocess.CalledProcessError, IndexError):
-        return "unknown"
-
-
-def version(name: str) -> str:
-    """Return the version of an installed package."""
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "none"
 
 
 def write_tuned(found: Mapping[str, Found], path: Path) -> None:
