@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from timing import timed as captured
+from timing import timed as timed_graph
 
 from day0.converters.online.fp8_workspace import LAYOUTS, Fp8Workspace, Matrix, Packed
 from day0.converters.tables import BF16, E4M3, E4M3FNUZ, FP16, FP32, Table, fp8_table, wide_table
@@ -67,7 +67,7 @@ def converted(layout: str, rows: int) -> float:
     same_as_on_the_cpu(workspace, packed)
     out, scales = workspace.values(0)[0], workspace.scales(0)
     moved = packed.codes.nbytes + packed.scales.nbytes + out.nbytes + (scales[0].nbytes if scales is not None else 0)
-    ms, copied = captured([lambda: workspace.convert(0, 0, packed)]), copy_of(moved, 30)
+    ms, copied = timed_graph([lambda: workspace.convert(0, 0, packed)]), copy_of(moved, 30)
     print(
         f"{rows // ROWS:3} experts, {layout:12} {ms:8.4f} ms  {moved / ms / 1e6:7.0f} GB/s  {copied / ms:6.3f} of a copy"
     )
