@@ -22,6 +22,7 @@ __all__ = ["CHOICES", "IMPLEMENTATIONS", "TILES"]
 tl: Any = None
 """`triton.language`, which Triton looks up in this module by this name; set at the first call, as the next is."""
 exp: Any = None
+added: Any = None
 
 TILES = {"columns": 512, "warps": 4}
 CHOICES = {"columns": (512, 1024, 2048), "warps": (2, 4, 8)}
@@ -32,9 +33,13 @@ LARGEST_HIDDEN = 32768
 
 @cache
 def _kernel() -> Any:
-    global tl, exp
+    global tl, exp, added
     triton, tl = triton_and_language()
     exp = functions().exp
+
+    @triton.jit
+    def added(some, one):
+        return some + (one,)  # noqa: RUF005 - Triton's own language
 
     @triton.jit
     def mix(bank, norm, score, out, hidden, eps, BLOCK: tl.constexpr):
@@ -42,8 +47,8 @@ def _kernel() -> Any:
         row = tl.program_id(0).to(tl.int64) * hidden
         squares, products = (), ()
         for _ in tl.static_range(len(bank)):
-            squares = squares + (tl.zeros([BLOCK], tl.float32),)  # noqa: RUF005 - Triton's own language
-            products = products + (tl.zeros([BLOCK], tl.float32),)  # noqa: RUF005
+            squares = added(squares, tl.zeros([BLOCK], tl.float32))
+            products = added(products, tl.zeros([BLOCK], tl.float32))
         # Summed within a thread only: all snapshots of a block are asked for before any is waited for.
         for begin in range(0, hidden, BLOCK):
             d = begin + tl.arange(0, BLOCK)
@@ -53,20 +58,20 @@ def _kernel() -> Any:
             more, further = (), ()
             for one in tl.static_range(len(bank)):
                 value = tl.load(bank[one] + row + d, mask=inside, other=0.0).to(tl.float32)
-                more = more + (squares[one] + value * value,)  # noqa: RUF005
-                further = further + (products[one] + value * factor,)  # noqa: RUF005
+                more = added(more, squares[one] + value * value)
+                further = added(further, products[one] + value * factor)
             squares, products = more, further
         largest = float("-inf")
         reads = ()
         for one in tl.static_range(len(bank)):
             read = tl.sum(products[one], 0) / tl.sqrt_rn(tl.sum(squares[one], 0) / hidden + eps)
-            reads = reads + (read,)  # noqa: RUF005
+            reads = added(reads, read)
             largest = tl.maximum(largest, read)
         weights = 0.0
         shares = ()
         for one in tl.static_range(len(bank)):
             weight = exp(reads[one] - largest)
-            shares = shares + (weight,)  # noqa: RUF005
+            shares = added(shares, weight)
             weights += weight
         for begin in range(0, hidden, BLOCK):
             d = begin + tl.arange(0, BLOCK)
