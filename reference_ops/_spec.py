@@ -68,6 +68,8 @@ class Routing:
     """Into how many groups the experts are divided, and how many of them are chosen from; same arguments."""
     weights: Callable[..., torch.Tensor]
     """The weights [N, K] of given experts [N, K]; the experts come first, then the operator's arguments."""
+    exact: Callable[..., torch.Tensor]
+    """What is chosen by [N, E], where no implementation rounds it by its place; NaN elsewhere. Ties of it are ties."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -97,6 +97,21 @@ def choice_scores(
     return wide_NE if score == "softmax_topk" else _unbiased(wide_NE, score) + bias_E.to(torch.float64)
 
 
+def exact_scores(
+    logits_NE: torch.Tensor, bias_E: torch.Tensor, topk: int, scale: float, *rest: Any, **named: Any
+) -> torch.Tensor:
+    """Return what experts are chosen by [N, E], in float64, where it is the same bits at every place; else NaN.
+
+    A logit is itself, and the sigmoid of 0 is 1/2. Other results of a function may differ by a unit from place to
+    place: kernels for CPUs take another path for the last few elements, torch's own among them.
+    """
+    score, wide_NE = _score(*rest, **named), logits_NE.to(torch.float64)
+    if score == "softmax_topk":
+        return wide_NE
+    known_NE = torch.where(wide_NE == 0.0, 0.5 if score == "sigmoid" else float("nan"), float("nan"))
+    return known_NE + bias_E.to(torch.float64)
+
+
 def weights_of(
     chosen_NK: torch.Tensor,
     logits_NE: torch.Tensor,
@@ -246,7 +261,7 @@ OP = Operator(
     samples=samples,
     comparison="routes",
     index_output=1,
-    routing=Routing(scores=choice_scores, groups=_groups, weights=weights_of),
+    routing=Routing(scores=choice_scores, groups=_groups, weights=weights_of, exact=exact_scores),
     tolerance=Tolerance(
         ratio=3.0, ceiling=1e-2, ulps=4.0, reason="one exponential, one sum and one division in float32: 4 ULP"
     ),

@@ -14,8 +14,9 @@ import torch
 from day0.analyzers.canary.context import CanaryContext
 from day0.analyzers.canary.gates import Figure
 from day0.analyzers.canary.operators import clock_of
+from day0.analyzers.canary.quiet import Control, token_variation
 from day0.analyzers.canary.reference import history_of, told_history
-from day0.analyzers.canary.spread import bootstrap, variation
+from day0.analyzers.canary.spread import bootstrap
 from day0.analyzers.modules.logits import GREEDY, SAMPLED, divergence, judge_logits
 from day0.analyzers.modules.measure import RATIO, ROW_RATIO, floor_of
 from day0.analyzers.modules.passes import token_calls
@@ -34,6 +35,8 @@ class Generated:
     tokens_BN: torch.Tensor
     logits_BNV: torch.Tensor
     seconds: list[float]
+    control: list[float]
+    """What an equal amount of work took, made again after each token; empty where nobody else can be at work."""
     syncs: float | None
     """Waits of the host in the decoded tokens; None where nobody counts."""
     cache: Any
@@ -89,6 +92,7 @@ def _steps(
     clock = clock_of(context.device)
     rows: list[torch.Tensor] = []
     seconds: list[float] = []
+    control = Control(device=context.device)
     before: StepOutput | None = None
     waits = None
     for number in range(count):
@@ -96,13 +100,17 @@ def _steps(
         before = advance(number, before)
         if number:
             seconds.append(clock.now() - began)
+            control.repeat(seconds[0])
         else:
             waits = device_counts(context.device).get("sim_host_syncs")
         rows.append(before.logits_BSV.detach().cpu())
     syncs = None if waits is None else device_counts(context.device)["sim_host_syncs"] - waits
     last_BNV = torch.stack([row[:, -1].float() for row in rows], dim=1)
     cache = before.cache if before is not None else None
-    run = Generated(tokens_BN=last_BNV.argmax(dim=-1), logits_BNV=last_BNV, seconds=seconds, syncs=syncs, cache=cache)
+    chosen_BN = last_BNV.argmax(dim=-1)
+    run = Generated(
+        tokens_BN=chosen_BN, logits_BNV=last_BNV, seconds=seconds, control=control.seconds, syncs=syncs, cache=cache
+    )
     return rows, run
 
 
@@ -152,7 +160,7 @@ def clocked(context: CanaryContext, run: Generated) -> dict[str, float | Figure]
         rate = len(run.seconds) * run.tokens_BN.shape[0] / total if total > 0.0 else None
         figures = {
             names[0]: Figure(rate, samples=len(run.seconds), unit="1/s", why="" if rate else "no time passes"),
-            names[1]: variation(run.seconds),
+            names[1]: token_variation(run.seconds, run.control),
         }
     waits = run.syncs / len(run.seconds) if run.syncs is not None and run.seconds else None
     figures["host_syncs_per_token"] = Figure(waits, why="" if waits is not None else "nobody counts them here")

@@ -90,7 +90,7 @@ def _judgements(
     moved: CaseInputs | None,
 ) -> Iterator[Judgement]:
     for number, tensor in enumerate(got):
-        yield _layout(signature, tensor, reference, number, contract, device)
+        yield _layout(signature, inputs, tensor, reference, number, contract, device)
     if moved is not None and reference.shared is not None:
         yield aliasing(shared_memory(got, several(moved)), reference.shared)
     call = _Call(
@@ -112,6 +112,7 @@ def _judgements(
 
 def _layout(
     signature: Signature,
+    inputs: CaseInputs,
     tensor: torch.Tensor,
     reference: Reference,
     number: int,
@@ -126,7 +127,7 @@ def _layout(
         reference.same_dtype[number],
         device.type,
         free_dtype=free,
-        strides=not has_own_strides(signature.op),
+        strides=not has_own_strides(signature.op, inputs),
         is_view=resolve(signature.op).is_view,
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from day0.analyzers.cases.case import CaseInputs
@@ -125,6 +127,9 @@ _SIGN_OF_ZERO = frozenset(
 _STRIDES_FREE = ("convolution", "_scaled_dot_product", "scaled_dot_product", "cudnn", "mkldnn", "miopen", "mps_conv")
 """Names that begin so: the backend chooses the strides of its results."""
 
+_BY_INDICES = frozenset({"index", "_unsafe_index"})
+"""Operators that choose by several tensors of places at once."""
+
 _ACCUMULATIONS = frozenset(
     {
         "_fused_rms_norm",
@@ -183,9 +188,20 @@ def keeps_sign_of_zero(op: str) -> bool:
     return short_name(op) in _SIGN_OF_ZERO
 
 
-def has_own_strides(op: str) -> bool:
+def has_own_strides(op: str, inputs: CaseInputs) -> bool:
     """Say whether the backend chooses the strides of the results."""
-    return short_name(op).startswith(_STRIDES_FREE)
+    name = short_name(op)
+    return name.startswith(_STRIDES_FREE) or (name in _BY_INDICES and _lie_otherwise(named(op, inputs)["indices"]))
+
+
+def _lie_otherwise(indices: Any) -> bool:
+    """Say whether indices lie in different orders in memory: torch packs them first on CUDA and not on the CPU.
+
+    The memory of the result follows that of the indices.
+    """
+    given = [one for one in indices if isinstance(one, torch.Tensor) and one.dtype not in (torch.bool, torch.uint8)]
+    strides = {one.stride() for one in torch.broadcast_tensors(*given)} if given else set()
+    return len(strides) > 1 and not all(one.is_contiguous() for one in given)
 
 
 def rounds_once(op: str) -> bool:

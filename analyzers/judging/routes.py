@@ -31,11 +31,15 @@ def routes(
     """Judge a router's experts by the scores at the cut, and its weights by the experts they stand beside.
 
     A score may be `ulps` units of float32 off, so that experts as near as that to each other, and groups, may change
-    places; a weight belongs to the expert that was chosen, whichever that is.
+    places; a weight belongs to the expert that was chosen, whichever that is. Experts whose scores tie without any
+    rounding come by their number, as the contract promises.
     """
     chosen_NK = got[contract.index_output].to(torch.int64)
     scores_NE = routing.scores(*inputs.args, **inputs.kwargs)
     found = _experts(chosen_NK, golden[contract.index_output], scores_NE, routing, inputs, contract.tolerance.ulps)
+    if found.passed:
+        exact_NE = routing.exact(*inputs.args, **inputs.kwargs)
+        found = _ties(chosen_NK, exact_NE, routing.groups(*inputs.args, **inputs.kwargs)[0]) or found
     if number == contract.index_output or not found.passed:
         return found
     weights_NK = routing.weights(chosen_NK, *inputs.args, **inputs.kwargs)
@@ -71,6 +75,38 @@ def _experts(
     best_NK = order_NE[:, : golden_NK.shape[-1]]
     margin = float(margin_N.max()) if margin_N.numel() else 0.0
     return _by_token(chosen_NK, scores_NE, best_NK, margin_N, margin)
+
+
+def _ties(chosen_NK: torch.Tensor, exact_NE: torch.Tensor, groups: int) -> Judgement | None:
+    """Return what is wrong with the order of experts of one group whose exact scores are equal; None if nothing is."""
+    count, topk = exact_NE.shape[-1], chosen_NK.shape[-1]
+    if not exact_NE.numel() or not topk:
+        return None
+    places_NK = torch.arange(topk).expand_as(chosen_NK)
+    rank_NE = torch.full(exact_NE.shape, topk).scatter(-1, chosen_NK, places_NK)
+    order_NE = exact_NE.argsort(dim=-1, descending=True, stable=True)
+    values_NE, ranks_NE, groups_NE = (
+        exact_NE.gather(-1, order_NE),
+        rank_NE.gather(-1, order_NE),
+        order_NE // (count // groups),
+    )
+    # Equal ones stand side by side by rising number; NaN equals nothing.
+    tied_NE = (values_NE[:, 1:] == values_NE[:, :-1]) & (groups_NE[:, 1:] == groups_NE[:, :-1])
+    wrong_NE = tied_NE & (ranks_NE[:, 1:] < ranks_NE[:, :-1])
+    if not bool(wrong_NE.any()):
+        return None
+    token, place = first_true(wrong_NE)
+    lower, higher = int(order_NE[token, place]), int(order_NE[token, place + 1])
+    reason = f"expert {higher} is taken before {lower} of the same score {text_at(values_NE, (token, place))}: ties go to the lower"
+    index = (token, int(rank_NE[token, higher]))
+    return Judgement(
+        passed=False,
+        rule="index_set",
+        reason=reason,
+        worst_index=index,
+        worst_got=str(higher),
+        worst_expected=str(lower),
+    )
 
 
 def _by_token(

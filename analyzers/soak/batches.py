@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from day0.analyzers.soak.held import Held
+from day0.analyzers.soak.rows import select_rows
 from day0.models.driver import step, style_of
 
 __all__ = ["Batch", "BatchEngine"]
@@ -53,11 +54,8 @@ class BatchEngine:
 
     def keep(self, batch: Batch, rows: list[int]) -> Batch | None:
         """Let the cache forget the other rows; None for a cache that does not know how, and then the batch stays whole."""
-        select = getattr(batch.cache, "batch_select_indices", None)
-        layers = getattr(batch.cache, "layers", ())
-        if select is None or not layers or not all(hasattr(one, "batch_select_indices") for one in layers):
+        if not select_rows(batch.cache, torch.tensor(rows).to(self.device)):
             return None
-        select(torch.tensor(rows).to(self.device))
         return self._made(Batch(rows=len(rows), cache=batch.cache))
 
     def join(self, batches: list[Batch]) -> Batch:

@@ -16,6 +16,7 @@ import torch
 
 from day0.converters.tables import Table
 from day0.converters.tiers._tier import Tier
+from day0.converters.tiers._triton_rows import block_rows
 
 __all__ = ["TIER", "decode"]
 
@@ -176,4 +177,5 @@ TIER = Tier(
     summary="tables in registers of a GPU, built on first use",
     missing=_missing,
     decode=decode,
+    block_rows=block_rows,
 )

@@ -129,7 +129,7 @@ def _kernels() -> tuple[Any, Any, Any]:
                 at = bias + expert.to(tl.int64) * 2 * F
                 gate += tl.load(at + gate_row, mask=f < F, other=0.0).to(tl.float32)[None, :]
                 other += tl.load(at + up_row, mask=f < F, other=0.0).to(tl.float32)[None, :]
-            active = gated(gate, other, limit, beta, linear, KIND, LINEAR)
+            active = gated(gate, other, limit, beta, linear, KIND, LINEAR, out.dtype.element_ty != tl.float32)
             to = place.to(tl.int64)[:, None] * F + f[None, :]
             tl.store(out + to, active.to(out.dtype.element_ty), mask=real[:, None] & (f < F)[None, :])
 
@@ -330,7 +330,7 @@ IMPLEMENTATIONS = (
         operator="day0::fused_experts",
         contract=1,
         id="triton",
-        version="1.0",
+        version="1.1",
         kind="kernel",
         run=mixture,
         why="only matrices of chosen experts are read, once for each tile of rows; the activation stays in registers",

@@ -76,7 +76,11 @@ def _kernel() -> Any:
         bits = (power_above(largest) + 127) << 23
         scale = bits.to(tl.float32, bitcast=True) if TWO else tl.div_rn(largest, 448.0)
         scale = tl.where(wrong, float("nan"), scale)
-        code = tl.div_rn(normed, tl.broadcast_to(scale[:, :, None], (ROWS, GROUPS, GROUP)))
+        if TWO:
+            # Its reciprocal is a power of two as well: exact, and quicker than a quotient.
+            code = normed * ((254 << 23) - bits).to(tl.float32, bitcast=True)[:, :, None]
+        else:
+            code = tl.div_rn(normed, tl.broadcast_to(scale[:, :, None], (ROWS, GROUPS, GROUP)))
         code = tl.where(code > 448.0, 448.0, code)
         code = tl.where(code < -448.0, -448.0, code)
         code = code.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
@@ -139,7 +143,7 @@ IMPLEMENTATIONS = (
         operator="day0::rms_norm_quantise",
         contract=1,
         id="triton",
-        version="1.0",
+        version="1.1",
         kind="kernel",
         run=quantise,
         why="a row is read once, and only codes and scales are written",

@@ -15,6 +15,7 @@ from day0.analyzers.canary.dense import dense_attention
 from day0.analyzers.canary.export import chrome_trace, prometheus
 from day0.analyzers.canary.gates import Figure
 from day0.analyzers.canary.operators import Event, OperatorWatch, Timeline, clock_of, operator_figures, seconds_of
+from day0.analyzers.canary.quiet import Control, token_variation
 from day0.analyzers.canary.spread import bootstrap, variation
 from day0.devices.open import open_torch_device
 from day0.devices.profile import load_profile
@@ -164,3 +165,30 @@ def test_an_event_is_plain_data() -> None:
     event = Event(operator="aten::mm", dtypes=("float32",), begin=0.0, seconds=1.0, bytes=4, flops=2, phase="decode")
     (one,) = operator_figures(Timeline(clock="events", events=[event]), EMPTY, load_profile("sim"))
     assert (one.clock, one.worst_seconds) == ("events", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("control", "value"), [([1.0] * 7, True), ([], True), ([1.0, 1.0, 1.02, 1.0], True), ([1.0, 1.0, 1.0, 2.0], False)]
+)
+def test_tokens_are_blamed_for_their_times_only_on_a_quiet_device(control: list[float], value: bool) -> None:
+    unsteady = token_variation([1.0, 1.3, 0.7, 1.4, 0.6, 1.0, 1.2], control)
+    assert (unsteady.value is not None) is value
+    if not value:
+        assert "not quiet: the time of equal work varies by 0.4" in unsteady.why
+    elif unsteady.value is not None:
+        assert unsteady.value > 0.05
+
+
+def test_equal_work_is_as_long_as_a_token_and_stays_so() -> None:
+    simulated = Control(device=torch.device("cpu"))
+    simulated.repeat(1.0)
+    assert simulated.seconds == []
+    meta = Control(device=torch.device("meta"))
+    meta.repeat(1e-6)
+    kernels = meta.kernels
+    meta.repeat(5.0)
+    assert (len(meta.seconds), meta.kernels) == (2, kernels)
+    assert kernels == 32, "no fewer than were tried"
+    longer = Control(device=torch.device("meta"))
+    longer.repeat(0.01)
+    assert longer.kernels > 32

@@ -151,6 +151,18 @@ def experts(generator: torch.Generator) -> list[Call]:
     ]
 
 
+def selections(generator: torch.Generator) -> list[Call]:
+    """Ties everywhere, zeros of both signs, what is not finite, closed rows, lengths; few rows, some, and many."""
+    calls: list[Call] = []
+    for rows, keys, topk in ((2, 300, 40), (12, 50, 20), (70, 9, 4)):
+        score = (torch.randn(rows, 1, keys, generator=generator) * 2).round()
+        score[0, 0, :4] = torch.tensor([-0.0, NAN, INF, -INF])
+        score[1] = -INF
+        lengths = torch.randint(-1, keys + 2, (rows, 1), generator=generator, dtype=torch.int32)
+        calls += [((score, topk), {}), ((score.to(BF16), topk, lengths), {}), ((score, keys + 3), {})]
+    return [*calls, ((torch.randn(1, 2, 700, generator=generator), 100), {})]
+
+
 MAKERS: dict[str, Callable[[torch.Generator], list[Call]]] = {
     "rms_norm": norms,
     "fused_add_rms_norm": added,
@@ -158,6 +170,7 @@ MAKERS: dict[str, Callable[[torch.Generator], list[Call]]] = {
     "gated_activation": gates,
     "attention_residual": residuals,
     "moe_router": routers,
+    "topk_tokens": selections,
     "paged_kv_write": writes,
     "sparse_mla_prefill": prefills,
     "sparse_mla_decode": decodes,

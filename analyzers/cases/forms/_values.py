@@ -7,7 +7,7 @@ from collections.abc import Callable
 from day0.records import ListValue, Signature, TensorValue, Value
 from day0.reference_ops.signatures import resolve, tensor_values
 
-__all__ = ["changed", "contiguous", "has_shared_memory", "is_dense", "read_only"]
+__all__ = ["argument", "changed", "contiguous", "has_shared_memory", "is_dense", "read_only"]
 
 Change = Callable[[TensorValue], TensorValue]
 
@@ -28,6 +28,13 @@ def changed(signature: Signature, change: Change, *, names: frozenset[str] | Non
     args = tuple(one(schema[n] if n < len(schema) else "", value) for n, value in enumerate(signature.args))
     kwargs = {name: one(name, value) for name, value in signature.kwargs.items()}
     return signature.model_copy(update={"args": args, "kwargs": kwargs})
+
+
+def argument(signature: Signature, name: str) -> Value | None:
+    """Return the argument of this name, however it was given; None where it was left out."""
+    schema = [one.name for one in resolve(signature.op)._schema.arguments]
+    given = dict(zip(schema, signature.args, strict=False))
+    return given.get(name, signature.kwargs.get(name))
 
 
 def read_only(signature: Signature) -> frozenset[str]:

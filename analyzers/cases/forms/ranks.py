@@ -6,11 +6,15 @@ from collections.abc import Iterator
 
 from day0.analyzers.cases.forms._form import Form
 from day0.analyzers.cases.forms._values import changed, contiguous, has_shared_memory
+from day0.analyzers.judging.kinds import short_name
 from day0.records import Signature, TensorValue
 from day0.reference_ops._spec import Operator
 from day0.reference_ops.signatures import tensor_values
 
 __all__ = ["FORM"]
+
+_OTHER_MEANING = frozenset({"_grouped_mm", "_scaled_grouped_mm"})
+"""Ranks say along which dimension the groups lie: with others the same ends mean something else, and nothing refuses them."""
 
 
 def _derive(signature: Signature, contract: Operator | None) -> Iterator[tuple[str, Signature]]:
@@ -19,7 +23,7 @@ def _derive(signature: Signature, contract: Operator | None) -> Iterator[tuple[s
     Whoever derives calls has them held against the meta kernel: operators whose ranks are fixed refuse both.
     """
     rank = max((len(value.shape) for value in tensor_values(signature)), default=0)
-    if rank < 2 or has_shared_memory(signature):
+    if rank < 2 or has_shared_memory(signature) or short_name(signature.op) in _OTHER_MEANING:
         return
     if any(value.stride != contiguous(value.shape) for value in tensor_values(signature) if len(value.shape) == rank):
         return

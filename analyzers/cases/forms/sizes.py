@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from day0.analyzers.cases.forms._form import Form
 from day0.analyzers.cases.forms._resize import with_sizes
+from day0.analyzers.cases.forms._values import argument
 from day0.analyzers.cases.kinds import takes_mean_off
 from day0.analyzers.judging.kinds import short_name
 from day0.records import Signature, TensorValue
@@ -27,8 +28,10 @@ def _derive(signature: Signature, contract: Operator | None) -> Iterator[tuple[s
 
 def _lacks_groups(signature: Signature) -> bool:
     """Say whether a product in groups has none: its rows belong to no group, and what stands in them is left open."""
-    ends = signature.kwargs.get("offs")
-    return short_name(signature.op) == "_grouped_mm" and isinstance(ends, TensorValue) and ends.shape == (0,)
+    if short_name(signature.op) != "_grouped_mm":
+        return False
+    ends = argument(signature, "offs")
+    return isinstance(ends, TensorValue) and ends.shape == (0,)
 
 
 FORM = Form(

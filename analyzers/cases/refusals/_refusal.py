@@ -33,6 +33,8 @@ class Refusal:
     """Which of the tensors stays on the CPU while the others go to the device."""
     expected: type[Exception] | None = None
     """What has to be raised, where the CPU cannot be asked."""
+    lacks_dtype: bool = False
+    """Whether "not implemented for" a dtype is a refusal too: it is the very dtype that has to be refused."""
     ends_cuda: bool = False
     """True where CUDA reports it by an assertion on the card, after which the process can do nothing more there."""
 

@@ -38,4 +38,5 @@ REFUSAL = Refusal(
     name="other_dtype",
     why="bits of one dtype are read as another",
     derive=_derive,
+    lacks_dtype=True,
 )

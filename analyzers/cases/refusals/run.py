@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 
@@ -16,7 +17,10 @@ from day0.reference_ops.signatures import resolve, tensors_in
 from day0.registry.call_guard import RefusedCall
 from day0.registry.dispatch import suspended
 
-__all__ = ["judge_refusal"]
+__all__ = ["judge_error", "judge_refusal"]
+
+NO_DTYPE = re.compile(r"^\S+ not implemented for '\w+'")
+"""What torch's kernels say of a dtype that they do not take, after their own name in quotes."""
 
 
 def judge_refusal(case: Case, inputs: CaseInputs, device: torch.device) -> Judgement | Unfillable:
@@ -44,15 +48,17 @@ def judge_refusal(case: Case, inputs: CaseInputs, device: torch.device) -> Judge
     got = _raised(operator, placed)
     if isinstance(got, RefusedCall):
         return Unfillable(reason=f"the locked implementation is not made for it: {got.what}")
-    return _judge(expected, got)
+    return judge_error(expected, got, refusal)
 
 
-def _judge(expected: type[BaseException], got: BaseException | None) -> Judgement:
+def judge_error(expected: type[BaseException], got: BaseException | None, refusal: Refusal) -> Judgement:
     """Backends differ in which error they raise; but no kernel and no memory are other answers than a refusal."""
     if got is None:
         return Judgement(
             passed=False, rule="refusal", reason=f"the call returned, and {expected.__name__} was expected"
         )
+    if refusal.lacks_dtype and isinstance(got, NotImplementedError) and NO_DTYPE.search(str(got)):
+        return Judgement(passed=True, rule="refusal")
     other = (NotImplementedError, MemoryError, torch.OutOfMemoryError)
     if isinstance(got, other) and not issubclass(expected, type(got)):
         first = (str(got).strip().splitlines() or [""])[0][:160]

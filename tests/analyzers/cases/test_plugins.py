@@ -14,7 +14,7 @@ from day0.analyzers.cases.forms._form import load_forms
 from day0.analyzers.cases.meta import refused_on_meta
 from day0.analyzers.cases.plan import plan_signature
 from day0.analyzers.cases.refusals._refusal import load_refusals
-from day0.analyzers.cases.refusals.run import judge_refusal
+from day0.analyzers.cases.refusals.run import judge_error, judge_refusal
 from day0.analyzers.cases.regimes._regime import load_regimes
 from day0.analyzers.cases.valid import mismatch
 from day0.analyzers.cases.ways._way import load_ways
@@ -22,7 +22,7 @@ from day0.playbook import CheckPlan, RegimeName
 from day0.records import Signature
 from day0.reference_ops._spec import Operator
 from day0.reference_ops.load import load_operators
-from day0.reference_ops.signatures import describe, resolve, signature_id, tensors_in
+from day0.reference_ops.signatures import describe, resolve, signature_id, tensor_values, tensors_in
 from day0.reference_ops.torch_ops import register_operators
 
 X, Y = torch.zeros(6, 4), torch.zeros(6, 4)
@@ -207,3 +207,34 @@ def test_sums_that_leave_float16_are_for_float16_alone() -> None:
     for dtype in (torch.bfloat16, torch.float32):
         assert not applies(describe("aten::sum.dim_IntList", (X.to(dtype), [-1]), {}), None)
     assert not applies(describe("aten::cumsum", (X.half(), -1), {}), None)
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_grouped_product_keeps_its_groups_and_its_ranks(by_name: bool) -> None:
+    ends = torch.zeros(8, dtype=torch.int32)
+    tensors = (torch.zeros(16, 32).bfloat16(), torch.zeros(8, 32, 64).bfloat16())
+    signature = describe(
+        "aten::_grouped_mm", tensors if by_name else (*tensors, ends), {"offs": ends} if by_name else {}
+    )
+    derived = [one for name in ("sizes", "ranks") for one in load_forms()[name].derive(signature, _contract(signature))]
+    assert any(name == "16to17" for name, _ in derived)
+    for name, one in derived:
+        shapes = [value.shape for value in tensor_values(one)]
+        assert [len(shape) for shape in shapes] == [2, 3, 1], name
+        assert shapes[2] != (0,), name
+
+
+@pytest.mark.parametrize(
+    ("text", "passes"),
+    [
+        ("\"index_select_out_cuda_impl\" not implemented for 'Float'", True),
+        ("Could not run 'aten::index_select' with arguments from the 'sim' backend.", False),
+        ("", False),
+    ],
+)
+def test_a_dtype_may_be_refused_as_not_implemented_and_nothing_else(text: str, passes: bool) -> None:
+    refusals = load_refusals()
+    error = NotImplementedError(text)
+    assert judge_error(RuntimeError, error, refusals["other_dtype"]).passed is passes
+    assert not judge_error(RuntimeError, error, refusals["index_out_of_range"]).passed
+    assert not judge_error(RuntimeError, None, refusals["other_dtype"]).passed

@@ -264,3 +264,21 @@ def test_of_several_results_the_first_failure_speaks_and_notes_are_kept() -> Non
     found = judge("aten::topk", X, 3, change=change)
     assert not found.passed
     assert found.rule == "index_set"
+
+
+def test_strides_are_open_where_indices_lie_in_different_orders_and_nowhere_else() -> None:
+    rows = torch.zeros(1, 1, 1, dtype=torch.int64)
+    packed = torch.arange(6).reshape(1, 2, 3)
+    turned = torch.arange(6).reshape(1, 3, 2).transpose(1, 2)
+    table = randn(1, 8, 4)
+
+    def packs(indices: list[torch.Tensor], *, turns: bool = False) -> Judgement:
+        lie = lambda out: out.transpose(1, 2).contiguous().transpose(1, 2) if turns else out.contiguous()
+        return judge("aten::index.Tensor", table, indices, change=lie)
+
+    assert packs([rows, turned]).passed
+    assert packs([rows, turned], turns=True).passed
+    assert packs([rows, packed], turns=True).rule == "layout"
+    assert packs([torch.zeros_like(turned), turned]).rule == "layout"
+    wrong = judge("aten::index.Tensor", table, [rows, turned], change=lambda out: out.flip(1))
+    assert wrong.rule == "exact"

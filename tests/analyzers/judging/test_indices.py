@@ -214,11 +214,31 @@ def test_experts_that_tie_in_float32_may_change_places() -> None:
     logits[0, 2] = 3e-8  # float32's sigmoid is the same
 
     def other(w: torch.Tensor, e: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return w, torch.tensor([[3, 1]])
+        return w, torch.tensor([[0, 1]])
 
     assert all(one.passed for one in route(logits, torch.zeros(4), 2, 1.0, change=other))
     logits[0, 2] = 3e-4
     assert not all(one.passed for one in route(logits, torch.zeros(4), 2, 1.0, change=other))
+
+
+@pytest.mark.parametrize("rest", [(2, 1.0), (2, 1.0, 1, 1, "softmax_topk", True), (2, 1.0, 2, 2, "sigmoid", True)])
+def test_experts_that_tie_exactly_come_by_their_number(rest: tuple[Any, ...]) -> None:
+    logits, bias = torch.zeros(2, 4), torch.zeros(4)
+    logits[1] = torch.tensor([-1.0, 0.0, 0.0, 0.0])
+
+    def chosen(*rows: list[int]) -> Any:
+        return lambda w, e: (w, torch.tensor(rows))
+
+    assert all(one.passed for one in route(logits, bias, *rest))
+    for rows in (
+        ([[1, 0], [1, 2]], [[0, 1], [3, 2]], [[1, 2], [1, 2]]) if len(rest) < 6 or rest[2] == 1 else ([[1, 0], [1, 2]],)
+    ):
+        judged = route(logits, bias, *rest, change=chosen(*rows))
+        assert not all(one.passed for one in judged), rows
+        assert "ties go to the lower" in judged[1].reason
+    bias[1] = 1e-3
+    if "softmax_topk" not in rest:
+        assert all(one.passed for one in route(logits, bias, *rest, change=chosen([1, 0], [1, 2]))), "no tie any more"
 
 
 def test_groups_that_tie_may_change_places_and_others_may_not() -> None:

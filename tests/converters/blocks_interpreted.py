@@ -1,0 +1,41 @@
+"""The Triton kernel for scales of blocks against eager torch, where TRITON_INTERPRET=1 is set: run as a script."""
+
+from __future__ import annotations
+
+import torch
+
+from day0.converters.tiers._triton_rows import block_rows
+from tests.converters.test_fp8_workspace import by_scales
+from tests.kernels.interpreter import put_right
+
+SIZES = ((160, 3), (5, 1), (1, 90), (300, 70))
+
+
+def main() -> None:
+    """Compare all that is written, also whether it is of use."""
+    put_right()
+    for rows, groups in SIZES:
+        for low, high in ((118, 127), (0, 9), (100, 160), (250, 255), (243, 254)):
+            for height in (128, 1):
+                compare(rows, groups, low, high, height)
+
+
+def compare(rows: int, groups: int, low: int, high: int, height: int) -> None:
+    """Both ways on one set of scale bytes."""
+    generator = torch.Generator().manual_seed(rows + low)
+    bytes_RG = torch.randint(low, high + 1, (rows, groups), dtype=torch.uint8, generator=generator)
+    found = []
+    for way in (by_scales, block_rows):
+        scales_MN = torch.full((-(-rows // height), -(-groups // 4)), float("nan"))
+        rows_RG = torch.full((rows, groups), 77, dtype=torch.uint8)
+        unsettled = torch.zeros(1, dtype=torch.int32)
+        way(bytes_RG, height, scales_MN, rows_RG, unsettled)
+        found.append((int(unsettled), scales_MN, rows_RG))
+    (flag, scales, rows_), (other_flag, other_scales, other_rows) = found
+    case = (rows, groups, low, high, height)
+    assert flag == other_flag, case
+    assert flag or (torch.equal(scales, other_scales) and torch.equal(rows_, other_rows)), case
+
+
+if __name__ == "__main__":
+    main()
