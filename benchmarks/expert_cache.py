@@ -134,7 +134,7 @@ class Bench:
             self.matrices,
             slots,
             decode=tier.decode,
-            block_rows=tier.block_rows,
+            scaled=tier.scaled,
             layout=self.options.layout,
             device=self.device,
         )

@@ -78,7 +78,7 @@ def workspace_of(layout: str, rows: int, device: str) -> Fp8Workspace:
     """One slot for one matrix."""
     tier = triton.TIER if device == "cuda" else eager.TIER
     size = Matrix(rows=rows, columns=COLUMNS)
-    return Fp8Workspace((size,), 1, decode=tier.decode, block_rows=tier.block_rows, layout=layout, device=device)
+    return Fp8Workspace((size,), 1, decode=tier.decode, scaled=tier.scaled, layout=layout, device=device)
 
 
 def same_as_on_the_cpu(workspace: Fp8Workspace, packed: Packed) -> None:

@@ -15,7 +15,7 @@ import torch
 from day0.converters.blocks import bounds_of
 from day0.converters.online.budget import available_bytes
 from day0.converters.tables import BF16, E4M3, HIGHEST, LOWEST, NAN_ROW, fp8_table, wide_table
-from day0.converters.tiers._tier import GROUP_BYTES, BlockRows, Decode
+from day0.converters.tiers._tier import GROUP_BYTES, Decode, Scaled
 from day0.converters.weight import GROUP
 from day0.errors import Day0Error, near_names
 
@@ -111,11 +111,11 @@ class Fp8Workspace:
         slots: int,
         *,
         decode: Decode,
-        block_rows: BlockRows | None = None,
+        scaled: Scaled | None = None,
         layout: str = "mxfp8",
         device: torch.device | str = "cpu",
     ) -> None:
-        """Allocate; `decode` and `block_rows` are a tier's.
+        """Allocate; `decode` and `scaled` are a tier's.
 
         Raises Day0Error for an unknown layout, without slots, and for more than there is memory for.
         """
@@ -127,7 +127,7 @@ class Fp8Workspace:
                 "workspace", f"expected slots and matrices, got {slots} and {len(matrices)}", hint="give one"
             )
         self.matrices, self.slots, self.layout, self._decode = tuple(matrices), slots, layout, decode
-        self._block_rows = block_rows
+        self._scaled = scaled
         self._values, self._scales, self.slot_bytes = _places(matrices, layout)
         whole = _allocated(ALIGNMENT + slots * self.slot_bytes + ALIGNMENT, slots, torch.device(device))
         skip = -(whole.data_ptr() + ALIGNMENT) % ALIGNMENT
@@ -170,6 +170,8 @@ class Fp8Workspace:
         Raises Day0Error for another size, and where a value would not be exact: then the slot holds nothing of use.
         """
         self._sized(matrix, packed)
+        if self._at_once(slot, matrix, packed):
+            return
         codes_RP = packed.codes
         table = wide_table(BF16) if self.layout == "bf16" else fp8_table(E4M3)
         rows_RG = self._rows(slot, matrix, packed)
@@ -205,25 +207,29 @@ class Fp8Workspace:
             what = f"expected uint8 codes and scales, got {codes_RP.dtype} and {bytes_RG.dtype}"
             raise Day0Error("expert matrix", what, hint="view int8 or E8M0 as uint8")
 
+    def _at_once(self, slot: int, matrix: int, packed: Packed) -> bool:
+        """Let the tier convert with scales; say whether it could."""
+        scales = self.scales(matrix)
+        if self._scaled is None or scales is None:
+            return False
+        proven = self.layout == "mxfp8" or packed.settled == self.layout
+        # Of this call alone: threads convert beside each other.
+        unsettled = self._unread if proven else torch.zeros_like(self._unread)
+        out_RC = self.values(matrix)[slot].view(torch.uint8)
+        self._scaled(packed.codes, packed.scales, HEIGHTS.get(self.layout, 0), scales[slot], out_RC, unsettled)
+        return proven or not bool(unsettled)
+
     def _rows(self, slot: int, matrix: int, packed: Packed) -> torch.Tensor:
         """Return the row of the table for every group, and store the scales."""
         scales, bytes_RG = self.scales(matrix), packed.scales
-        proven = packed.settled == self.layout
         if scales is None:
-            if not proven:
+            if packed.settled != self.layout:
                 self._fits_bf16(bytes_RG)
             return bytes_RG
         if self.layout == "mxfp8":
             scales[slot].copy_(bytes_RG)
             return _row_of_one(tuple(bytes_RG.shape), bytes_RG.device)
         height = HEIGHTS[self.layout]
-        if self._block_rows is not None:
-            rows_RG = torch.empty_like(bytes_RG, memory_format=torch.contiguous_format)
-            # Of this call alone: threads convert beside each other.
-            unsettled = self._unread if proven else torch.zeros_like(self._unread)
-            self._block_rows(bytes_RG, height, scales[slot], rows_RG, unsettled)
-            if proven or not bool(unsettled):
-                return rows_RG
         bounds = bounds_of(E4M3, bytes_RG, packed.codes, height, BLOCK // GROUP)
         scale_MN = bounds.scale()
         if bool((scale_MN > bounds.exact).any()):

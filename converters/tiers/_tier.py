@@ -12,7 +12,7 @@ import torch
 
 from day0.converters.tables import Table
 
-__all__ = ["GROUP_BYTES", "BlockRows", "Decode", "Tier"]
+__all__ = ["GROUP_BYTES", "Decode", "Scaled", "Tier"]
 
 GROUP_BYTES = 16
 """Packed bytes that share a row of the table."""
@@ -23,9 +23,9 @@ Decode = Callable[[torch.Tensor, torch.Tensor, Table, torch.Tensor], None]
 codes uint8 [G, 16]; rows uint8 [G]; out [G, 16] in the dtype of `table.pairs`, contiguous, written in place.
 """
 
-BlockRows = Callable[[torch.Tensor, int, torch.Tensor, torch.Tensor, torch.Tensor], None]
-"""`block_rows(bytes_RG, height, scales_MN, rows_RG, unsettled)`: scales of FP8 blocks of `height` rows and 128 columns,
-and the table's row for every group, from the scale bytes alone; see `_triton_rows.py`."""
+Scaled = Callable[[torch.Tensor, torch.Tensor, int, torch.Tensor, torch.Tensor, torch.Tensor], None]
+"""`scaled(codes_RP, bytes_RG, height, scales, out_RC, unsettled)`: e4m3 with the scales of a layout, all at once, from the
+scale bytes alone; see `_triton_scaled.py`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,5 +37,5 @@ class Tier:
     missing: Callable[[str], str]
     """Why it cannot be used here for tensors of a device type, such as cpu or cuda; empty where it can."""
     decode: Decode
-    block_rows: BlockRows | None = None
-    """How it finds the scales of blocks; None where eager torch does."""
+    scaled: Scaled | None = None
+    """How it converts with scales at once; None where eager torch finds the scales of blocks first."""

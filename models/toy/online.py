@@ -74,7 +74,7 @@ def cache_experts(
         matrices,
         plan.slots + plan.scratch,
         decode=chosen.decode,
-        block_rows=chosen.block_rows,
+        scaled=chosen.scaled,
         layout=layout,
         device=device,
     )

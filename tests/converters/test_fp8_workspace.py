@@ -23,7 +23,7 @@ from day0.converters.online.fp8_workspace import (
     _block_rows,
     slot_bytes,
 )
-from day0.converters.tables import E4M3
+from day0.converters.tables import E4M3, LOWEST, fp8_table
 from day0.converters.tiers import eager
 from day0.converters.tiers.load import pick_tier
 from day0.errors import Day0Error
@@ -139,22 +139,32 @@ def test_wrong_sizes_and_choices_are_refused() -> None:
 
 
 def by_scales(
-    bytes_RG: torch.Tensor, height: int, scales_MN: torch.Tensor, rows_RG: torch.Tensor, unsettled: torch.Tensor
+    codes_RP: torch.Tensor,
+    bytes_RG: torch.Tensor,
+    height: int,
+    scales: torch.Tensor,
+    out_RC: torch.Tensor,
+    unsettled: torch.Tensor,
 ) -> None:
-    """What a tier's `block_rows` says, in eager torch."""
-    bounds = bounds_of(E4M3, bytes_RG, None, height, 4)
-    scale_MN = bounds.scale()
-    scales_MN.copy_(torch.exp2(scale_MN.float()))
-    rows_RG.copy_(_block_rows(bytes_RG, scale_MN, height))
-    if bool((bytes_RG == 255).any()) or not bool(bounds.settled().all()):
-        unsettled.fill_(1)
+    """What a tier's `scaled` does, in eager torch."""
+    if height:
+        bounds = bounds_of(E4M3, bytes_RG, None, height, 4)
+        rows_RG = _block_rows(bytes_RG, bounds.scale(), height)
+        scales.copy_(torch.exp2(bounds.scale().float()))
+        if bool((bytes_RG == 255).any()) or not bool(bounds.settled().all()):
+            unsettled.fill_(1)
+    else:
+        rows_RG = torch.full_like(bytes_RG, -LOWEST)
+        scales.copy_(bytes_RG)
+    table = fp8_table(E4M3)
+    eager.decode(codes_RP.reshape(-1, 16), rows_RG.reshape(-1), table, out_RC.view(table.pairs.dtype).view(-1, 16))
 
 
-@pytest.mark.parametrize("layout", ["fp8-128x128", "fp8-1x128"])
+@pytest.mark.parametrize("layout", ["mxfp8", "fp8-128x128", "fp8-1x128"])
 @pytest.mark.parametrize(("low", "high"), [(118, 127), (116, 128), (0, 9), (118, 255)])
-def test_a_tiers_own_way_to_blocks_gives_the_same_bytes(layout: str, low: int, high: int) -> None:
+def test_a_tiers_own_way_with_scales_gives_the_same_bytes(layout: str, low: int, high: int) -> None:
     plain = made(layout)
-    quick = Fp8Workspace(MATRICES, 3, decode=eager.decode, block_rows=by_scales, layout=layout)
+    quick = Fp8Workspace(MATRICES, 3, decode=eager.decode, scaled=by_scales, layout=layout)
     for matrix in range(2):
         one = packed(matrix, low=low, high=high)
         errors = []
@@ -192,10 +202,10 @@ def test_what_was_settled_is_not_asked_again(layout: str, monkeypatch: pytest.Mo
         assert workspace.settled(0, packed(0, high=255)).settled == ""
 
 
-def test_the_kernel_for_blocks_is_right_in_tritons_interpreter() -> None:
+def test_the_kernel_with_scales_is_right_in_tritons_interpreter() -> None:
     if find_spec("triton") is None:
         pytest.skip("triton is not installed: torch for CUDA brings it")
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path[1:]])}
-    command = [sys.executable, "-W", "ignore", "-m", "tests.converters.blocks_interpreted"]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.converters.scaled_interpreted"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
