@@ -110,13 +110,19 @@ def dense_of(ms: Mapping[str, float]) -> float:
 def lines(values: Values, x: str, title: str, colour: str, dash: str) -> alt.Chart:
     """Return lines on logarithmic axes."""
     scale = alt.Scale(type="log", base=2, nice=False)
+    legend = alt.Legend(symbolType="stroke", symbolSize=500, symbolStrokeWidth=2, labelLimit=260)
+    plain = alt.Legend(symbolType="stroke", symbolSize=500, symbolStrokeWidth=2, symbolStrokeColor="#555c66")
     encoded = {
         "x": alt.X(f"{x}:Q", title=title, scale=scale),
         "y": alt.Y("ms:Q", title="ms", scale=alt.Scale(type="log")),
-        "color": alt.Color(f"{colour}:N", title=None),
-        "strokeDash": alt.StrokeDash(f"{dash}:N", title=None),
+        "color": alt.Color(f"{colour}:N", title=None, sort=None, legend=legend),
+        "strokeDash": alt.StrokeDash(f"{dash}:N", title=None, sort=None, legend=legend if dash == colour else plain),
     }
-    chart = alt.Chart(alt.InlineData(values=values)).mark_line(point=True).encode(**encoded)
+    chart = (
+        alt.Chart(alt.InlineData(values=values))
+        .mark_line(strokeWidth=2, point=alt.OverlayMarkDef(size=30))
+        .encode(**encoded)
+    )
     return chart.properties(width=440, height=280)
 
 

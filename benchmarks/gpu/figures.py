@@ -78,7 +78,11 @@ def merge(old: Record | None, parts: Iterable[tuple[str, Record]]) -> Record:
             **{key: one for key, one in part.get("model", {}).items() if one.get("rows")},
         }
         merged["figures"] = {**merged["figures"], **part.get("figures", {})}
-    merged["figures"] |= fractions(merged["operators"], merged["ceilings"])
+    found = fractions(merged["operators"], merged["ceilings"])
+    # What bounds a case may be another now, and with it the name of its figure.
+    cases = {name.rpartition("_fraction_of_")[0] for name in found}
+    kept = {name: one for name, one in merged["figures"].items() if name.rpartition("_fraction_of_")[0] not in cases}
+    merged["figures"] = {**kept, **found}
     return merged
 
 

@@ -45,7 +45,9 @@ def run(options: argparse.Namespace, rows: Rows) -> None:
     device, tiny = options.device, options.tiny
     config = scaled(options.scale, tiny=tiny, experts=0 if tiny else 2 * options.experts)
     lock, implementations = lock_for(config, device)
-    model = random_model(config, device)
+    # Not in inference mode, where nobody counts changes of weights: they would be asked each time whether they are exact.
+    with torch.inference_mode(mode=False), torch.no_grad():
+        model = random_model(config, device)
     there = decoded_experts(model)
     with activate(lock, torch.device(device), implementations):
         for batch in (1, 8):

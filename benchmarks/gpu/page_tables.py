@@ -22,23 +22,28 @@ EXPERTS = ("expert_cache_over_none", "conversion_share_of_decode")
 
 def tables_of(record: Record, charts: Mapping[str, str]) -> str:
     """Return all tables and pictures."""
-    parts = [
-        where(record),
-        "### The figures that were asked for",
-        headlines(record["figures"]),
-        "### Operators",
-        operators(record["operators"]),
-        picture(charts, "operators", "Operators: share of the nearer ceiling"),
-        not_run(record["operators"]),
-        "### Sparse attention over contexts, batches and sizes of the selection",
-        sweeps(record["sweeps"]),
-        picture(charts, "contexts", "A layer of attention in decode, sparse and dense, over the context"),
-        picture(charts, "selection", "A sparse layer over the size of its selection"),
-        "### Whole models",
-        models(record["model"]),
-        picture(charts, "models", "A step of decode of two models, sparse and dense, over the context"),
-    ]
-    return "\n\n".join(part for part in parts if part)
+    sections = {
+        "The figures that were asked for": (headlines(record["figures"]),),
+        "Operators": (
+            operators(record["operators"]),
+            picture(charts, "operators", "Operators: share of the nearer ceiling"),
+            not_run(record["operators"]),
+        ),
+        "Sparse attention over contexts, batches and sizes of the selection": (
+            sweeps(record["sweeps"]),
+            picture(charts, "contexts", "A layer of attention in decode, sparse and dense, over the context"),
+            picture(charts, "selection", "A sparse layer over the size of its selection"),
+        ),
+        "Whole models": (
+            models(record["model"]),
+            picture(charts, "models", "A step of decode of two models, sparse and dense, over the context"),
+        ),
+    }
+    parts = [where(record)]
+    for title, bodies in sections.items():
+        if any(bodies):
+            parts += [f"### {title}", *(body for body in bodies if body)]
+    return "\n\n".join(parts)
 
 
 def where(record: Record) -> str:

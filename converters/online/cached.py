@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -18,25 +19,47 @@ class CachedExperts:
 
     def __init__(self, cache: ExpertCache, layer: int) -> None:
         self.cache, self.layer = cache, layer
+        self._settled: dict[tuple[int, int], tuple[str, ...]] = {}
+        """What `Fp8Workspace.settled` said, by expert and version of the weights: asking waits for the device."""
 
     def rounds(
         self, packed: Sequence[PackedExperts], chosen_NK: torch.Tensor, dtype: torch.dtype
     ) -> Iterator[ExpertRound]:
-        """Give what lies in slots, widened to `dtype` for operators that take no FP8."""
+        """Give what lies in slots: the slots themselves where they hold `dtype`, else widened to it."""
         gate, up, down = packed
         experts = gate.codes.shape[0]
+        version = _version(packed)
 
-        def source(expert: int) -> tuple[Packed, Packed]:
+        def source(expert: int) -> tuple[Packed, ...]:
             codes = torch.cat((gate.codes[expert], up.codes[expert]))
             scales = torch.cat((gate.scales[expert], up.scales[expert]))
-            return Packed(codes=codes, scales=scales), Packed(codes=down.codes[expert], scales=down.scales[expert])
+            parts = Packed(codes=codes, scales=scales), Packed(codes=down.codes[expert], scales=down.scales[expert])
+            return self._asked_once((expert, version), parts)
 
         needed = [one for one in chosen_NK.cpu().unique().tolist() if 0 <= one < experts]
         workspace = self.cache.workspace
+        there = workspace.layout == "bf16" and dtype == torch.bfloat16
         for places in self.cache.rounds(self.layer, needed, source):
             slots = list(places.values())
-            yield ExpertRound(
-                gate_up=workspace.decoded(0, slots, dtype),
-                down=workspace.decoded(1, slots, dtype),
-                chosen_NK=renumbered(chosen_NK, {expert: place for place, expert in enumerate(places)}, experts),
+            numbers = places if there else {expert: place for place, expert in enumerate(places)}
+            gate_up, down_ = (
+                workspace.values(matrix) if there else workspace.decoded(matrix, slots, dtype) for matrix in range(2)
             )
+            chosen = renumbered(chosen_NK, dict(numbers), experts)
+            yield ExpertRound(gate_up=gate_up, down=down_, chosen_NK=chosen)
+
+    def _asked_once(self, key: tuple[int, int], parts: tuple[Packed, ...]) -> tuple[Packed, ...]:
+        known = self._settled.get(key)
+        if known is not None:
+            return tuple(replace(one, settled=said) for one, said in zip(parts, known, strict=True))
+        asked = tuple(self.cache.workspace.settled(matrix, one) for matrix, one in enumerate(parts))
+        # Nobody counts changes of tensors that were made in inference mode: they are asked every time.
+        if key[1] >= 0:
+            self._settled[key] = tuple(one.settled for one in asked)
+        return asked
+
+
+def _version(packed: Sequence[PackedExperts]) -> int:
+    """Return a number that grows when weights are changed in place; -1 where that is not known."""
+    tensors = [tensor for one in packed for tensor in (one.codes, one.scales)]
+    return -1 if any(one.is_inference() for one in tensors) else sum(one._version for one in tensors)

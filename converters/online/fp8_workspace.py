@@ -255,11 +255,13 @@ class Fp8Workspace:
             return values_SRC.to(dtype)
         chosen = scales.index_select(0, index)
         if self.layout == "mxfp8":
-            factor = _powers(wide, chosen.device)[chosen.to(torch.int32)].repeat_interleave(GROUP, dim=-1)
-        else:
-            rows, columns = place.shape
-            tall = chosen.to(wide).repeat_interleave(HEIGHTS[self.layout], 1)
-            factor = tall[:, :rows].repeat_interleave(BLOCK, 2)[..., :columns]
+            # A code times a power of two has few enough bits for bfloat16: one rounding there too, and half the bytes.
+            held = dtype if dtype == torch.bfloat16 else wide
+            factor = _powers(held, chosen.device)[chosen.to(torch.int32)][..., None]
+            return values_SRC.to(held).unflatten(-1, (-1, GROUP)).mul_(factor).flatten(-2).to(dtype)
+        rows, columns = place.shape
+        tall = chosen.to(wide).repeat_interleave(HEIGHTS[self.layout], 1)
+        factor = tall[:, :rows].repeat_interleave(BLOCK, 2)[..., :columns]
         return values_SRC.to(wide).mul_(factor).to(dtype)
 
     def check_guards(self) -> None:

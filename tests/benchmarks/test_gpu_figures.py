@@ -14,14 +14,10 @@ from typing import Any
 import pytest
 
 from day0.errors import Day0Error
+from tests.benchmarks.beside import FOLDER, load
 
 ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / "benchmarks" / "gpu"
-sys.path.insert(0, str(FOLDER))
-import figures
-import page_tables
-
-sys.path.remove(str(FOLDER))
+figures, page_tables = load("figures"), load("page_tables")
 
 PAGE = "# A device\n\nbefore\n\n<!-- figures: begin -->\n<!-- figures: end -->\n\nafter\n"
 

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from day0.reference_ops.load import load_operators
+from tests.benchmarks.beside import load
 
-FOLDER = str(Path(__file__).parents[2] / "benchmarks" / "gpu")
-sys.path.insert(0, FOLDER)
-import kernel_cases
-import peers
-
-sys.path.remove(FOLDER)
+kernel_cases, peers = load("kernel_cases"), load("peers")
 
 ON_A_CPU = [
     (operator, name)

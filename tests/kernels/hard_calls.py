@@ -145,7 +145,16 @@ def experts(generator: torch.Generator) -> list[Call]:
     weights = torch.rand(45, 3, generator=generator)
     # Few rows for each expert take other tiles.
     few = (x[5:8], gate_up, down, weights[5:8].to(BF16), chosen[5:8].to(torch.int32))
+    # In the slots of a workspace a guard and another matrix lie between two experts.
+    slots = torch.full((4, 36 * 40 + 40 * 18 + 16), NAN, dtype=BF16)
+    there = [
+        part.unflatten(1, shape)
+        for part, shape in zip((slots[:, : 36 * 40], slots[:, 36 * 40 + 16 :]), ((36, 40), (40, 18)), strict=True)
+    ]
+    for slot, matrix in zip(there, (gate_up, down), strict=True):
+        slot.copy_(matrix)
     return [
+        ((x, *there, weights, chosen, "swiglu"), {}),
         ((x, gate_up, down, weights, chosen, "swiglu"), {}),
         ((*few, "swiglu_oai", True, True, 2.0), {}),
     ]
