@@ -238,7 +238,12 @@ def test_weights_are_asked_once_whether_they_are_exact_and_again_when_they_chang
     cached = CachedExperts(ExpertCache(workspace, Plan(layers=1, slots=0, scratch=2)), 0)
     asked: list[int] = []
     settled = Fp8Workspace.settled
-    monkeypatch.setattr(Fp8Workspace, "settled", lambda self, *one: (asked.append(1), settled(self, *one))[1])
+
+    def counted(workspace: Fp8Workspace, matrix: int, one: Packed) -> Packed:
+        asked.append(matrix)
+        return settled(workspace, matrix, one)
+
+    monkeypatch.setattr(Fp8Workspace, "settled", counted)
     for expected in (4, 4):
         list(cached.rounds(layer, chosen_NK, torch.bfloat16))
         assert len(asked) == expected
