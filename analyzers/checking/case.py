@@ -101,6 +101,9 @@ def _checked(
     except RUN_ERRORS as error:
         return outcome.skipped(f"there is no golden for it on the CPU: {first_line(error)}")
     took = time.perf_counter() - began
+    size += sum(one.numel() * one.element_size() for one in reference.same_dtype or reference.golden)
+    if size > most:
+        return outcome.skipped(f"its tensors and results take {size / 2**20:,.0f} MiB, more than {most >> 20} MiB")
     call = _Call(
         case=case, bench=bench, inputs=made, reference=reference, contract=contract, owner=owner, size=size, took=took
     )

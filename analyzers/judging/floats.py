@@ -80,22 +80,22 @@ def floats(
     reference, rounded = (None if one is None else _plain(one) for one in (reference, rounded))
     partial, among = (None if one is None or one.shape != golden.shape else one for one in (partial, among))
     finite = torch.isfinite(readable(got)) & torch.isfinite(golden)
-    gold = torch.where(finite, golden.to(torch.float64), 0.0)
-    wide = torch.where(finite, readable(got).to(torch.float64), 0.0)
-    base = _yardstick(gold, finite, reference, rounded)
-    sums = torch.where(finite, partial, 0.0) if partial is not None else condition * gold.abs()
-    scale = _scale(gold, sums if partial is not None else among, pointwise)
-    order = math.sqrt(max(0, terms - 1)) * _eps(_computing(got.dtype))
+    gold = _where(finite, golden.to(torch.float64))
+    wide = _where(finite, readable(got).to(torch.float64, copy=True))
     own = _own(gold, wide, got.dtype, tolerance)
-    beside = sums if partial is not None or pointwise else condition * scale
+    error = wide.sub_(gold).abs_()
+    base = _yardstick(gold, finite, reference, rounded)
+    sums = _where(finite, partial) if partial is not None else None
+    scale = _scale(gold, sums if sums is not None else among, pointwise)
+    order = math.sqrt(max(0, terms - 1)) * _eps(_computing(got.dtype))
     units = 0.0 if pointwise and among is None else tolerance.ulps * _eps(_computing(got.dtype))
     measured = _Measured(
         gold=gold,
-        error=(wide - gold).abs(),
-        yard=(base - gold).abs(),
-        own=own + order * sums,
-        floor=own + order * beside + units * scale,
-        loose=math.sqrt(levels) * _eps(got.dtype) * scale,
+        error=error,
+        yard=(base - gold).abs_(),
+        own=_added(own, order, sums if sums is not None else gold.abs() if order else gold, condition),
+        floor=_floor(own, gold, sums, scale, (order, condition, units), pointwise=pointwise),
+        loose=math.sqrt(levels) * _eps(got.dtype) * scale if levels else _nothing(gold),
         scale=scale,
         tolerance=tolerance,
         ceiling=max(tolerance.ceiling, _rounding(got.dtype)) or float("inf"),
@@ -111,6 +111,36 @@ def floats(
     moved = _judge(replace(measured, loose=measured.loose + DISPLACEMENT * distance), got, golden)
     note = "judged by how far the golden moves when its inputs are moved by one unit: it is badly conditioned here"
     return replace(moved, notes=(note,)) if moved.passed else judged
+
+
+def _where(finite: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    return values if bool(finite.all()) else torch.where(finite, values, 0.0)
+
+
+def _floor(
+    own: torch.Tensor,
+    gold: torch.Tensor,
+    sums: torch.Tensor | None,
+    scale: torch.Tensor,
+    factors: tuple[float, float, float],
+    *,
+    pointwise: bool,
+) -> torch.Tensor:
+    """Return what an element may be off with documented units of what it came from. What is 0 takes no memory."""
+    order, condition, units = factors
+    if sums is not None:
+        floor = _added(own, order, sums, 1.0)
+    else:
+        floor = _added(own, order, gold.abs() if order and pointwise else scale, condition)
+    return floor + units * scale if units else floor
+
+
+def _added(own: torch.Tensor, order: float, sums: torch.Tensor, condition: float) -> torch.Tensor:
+    return own + order * (sums if condition == 1.0 else condition * sums) if order else own
+
+
+def _nothing(like: torch.Tensor) -> torch.Tensor:
+    return like.new_zeros(()).expand_as(like)
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
@@ -144,9 +174,10 @@ def _own(gold: torch.Tensor, wide: torch.Tensor, dtype: torch.dtype, tolerance: 
     """Return what an element may be off relative to itself."""
     smallest = float(torch.finfo(dtype).smallest_normal)
     units = _rounding(dtype) + tolerance.ulps * _eps(_computing(dtype))
-    own = torch.clamp(gold.abs() * units, min=smallest * _eps(dtype))
+    own = gold.abs().mul_(units).clamp_(min=smallest * _eps(dtype))
     # Devices may take numbers below the smallest normal one for 0.
-    return torch.where((wide == 0.0) & (gold.abs() < smallest), gold.abs(), own)
+    flushed = (wide == 0.0) & (gold.abs() < smallest)
+    return torch.where(flushed, gold.abs(), own) if bool(flushed.any()) else own
 
 
 def _judge(m: _Measured, got: torch.Tensor, golden: torch.Tensor) -> Judgement:
@@ -241,13 +272,14 @@ def _allowed(m: _Measured, limit: float) -> torch.Tensor:
     """Return how far each element may be off."""
     floor = m.floor + m.loose
     if not m.has_yard:
-        return floor + limit * m.scale
-    return floor + ELEMENT_RATIO * torch.maximum(m.yard, _usual(m.yard, m.scale) * m.scale)
+        return floor.add_(limit * m.scale)
+    return floor.add_(torch.maximum(m.yard, _usual(m.yard, m.scale) * m.scale).mul_(ELEMENT_RATIO))
 
 
 def _usual(yard: torch.Tensor, scale: torch.Tensor) -> float:
     """Return the yardstick's usual error relative to the scale."""
-    share = (yard / scale)[scale > 0].reshape(-1)
+    some = scale > 0
+    share = (yard / scale).reshape(-1) if bool(some.all()) else (yard / scale)[some].reshape(-1)
     return float(share.kthvalue(max(1, math.ceil(QUANTILE * share.numel()))).values) if share.numel() else 0.0
 
 

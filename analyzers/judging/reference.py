@@ -76,6 +76,7 @@ def references(signature: Signature, inputs: CaseInputs, contract: Operator | No
         return references(signature, inputs, None)  # an overload that the contract does not cover, and torch does
     if golden is None:
         return _without_float64(operator, compute, inputs, same, refused_wide or refused, shared)
+    del wide  # as large as all that follows
     narrowed = f", narrowed to {dtype_name(watch.narrowest)} inside" if watch.narrowest else ""
     return Reference(
         golden=golden,

@@ -22,9 +22,10 @@ tl: Any = None
 settle: Any = None
 pick: Any = None
 
-TALL_BLOCKS, ROWS, BLOCKS, WARPS = 4, 4, 8, 4
-"""Blocks of 128 x 128 of one program that looks at scales; rows and blocks of 128 columns of one that looks up."""
-BLOCK_ROWS = 128
+BLOCK_ROWS, TALL_BLOCKS = 128, 4
+"""Rows of a tall block, and such blocks of one program that finds their scales."""
+FLAT_BLOCKS, GROUPS, WARPS = 512, 128, 4
+"""Blocks one row high of one program that finds their scales, and groups of one that looks up: all lie in a row."""
 
 
 def scaled(
@@ -49,30 +50,33 @@ def scaled(
     _, normal, high = group_window(E4M3, ALL_CODES)
     limits = (LEAST_SCALE, normal, high)
     shape = (rows, groups, blocks)
-    find, look = _kernels()
+    tall, flat, look = _kernels()
     if height > 1:
         grid = (-(-rows // BLOCK_ROWS), -(-blocks // TALL_BLOCKS))
-        find[grid](bytes_RG, scales, unsettled, *shape, *limits, ROWS=BLOCK_ROWS, BLOCKS=TALL_BLOCKS, num_warps=WARPS)
+        tall[grid](bytes_RG, scales, unsettled, *shape, *limits, ROWS=BLOCK_ROWS, BLOCKS=TALL_BLOCKS, num_warps=WARPS)
+    elif height:
+        grid = (-(-rows * blocks // FLAT_BLOCKS),)
+        flat[grid](bytes_RG, scales, unsettled, *shape, *limits, BLOCKS=FLAT_BLOCKS, num_warps=WARPS)
     words = bool(torch.version.cuda) and codes_RP.data_ptr() % 4 == 0 and out_RC.data_ptr() % 8 == 0
     table, codes, out = words_of(codes_RP.device), codes_RP, out_RC
     if words:
         codes, out = codes_RP.view(torch.int32), out_RC.view(torch.int64)
-    look[(-(-rows // ROWS), -(-blocks // BLOCKS))](
-        codes, bytes_RG, scales, table, out, unsettled, *shape, *limits, LOWEST, HIGHEST, NAN_ROW, ONE_BYTE,
-        HEIGHT=height, WORDS=words, ROWS=ROWS, BLOCKS=BLOCKS, num_warps=WARPS,
+    look[(-(-rows * groups // GROUPS),)](
+        codes, bytes_RG, scales, table, out, *shape, LOWEST, HIGHEST, NAN_ROW, ONE_BYTE,
+        HEIGHT=height, WORDS=words, GROUPS=GROUPS, num_warps=WARPS,
     )  # fmt: skip
 
 
 @functools.cache
-def _kernels() -> tuple[Any, Any]:
-    """Return the kernel that finds the scales of tall blocks, and the one that looks up. Imports Triton."""
+def _kernels() -> tuple[Any, Any, Any]:
+    """Return the kernels that find the scales of tall and of flat blocks, and the one that looks up. Imports Triton."""
     global tl, settle, pick
     triton = import_module("triton")
     tl = import_module("triton.language")
     settle, pick = _settle(triton), _pick(triton)
 
     @triton.jit  # type: ignore[untyped-decorator]  # Triton is imported by name
-    def find(  # type: ignore[no-untyped-def] # noqa: ANN202 - Triton's own language
+    def tall(  # type: ignore[no-untyped-def] # noqa: ANN202 - Triton's own language
         scale_bytes, scales, unsettled, rows, groups, blocks, least, normal, high,  # noqa: ANN001
         ROWS: tl.constexpr, BLOCKS: tl.constexpr,
     ):  # fmt: skip
@@ -95,35 +99,39 @@ def _kernels() -> tuple[Any, Any]:
         )
 
     @triton.jit  # type: ignore[untyped-decorator]
-    def look(  # type: ignore[no-untyped-def] # noqa: ANN202
-        codes, scale_bytes, scales, table, out, unsettled, rows, groups, blocks, least, normal, high,  # noqa: ANN001
-        lowest, highest, nan_row, ASM: tl.constexpr,  # noqa: ANN001
-        HEIGHT: tl.constexpr, WORDS: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr,
+    def flat(  # type: ignore[no-untyped-def] # noqa: ANN202
+        scale_bytes, scales, unsettled, rows, groups, blocks, least, normal, high,  # noqa: ANN001
+        BLOCKS: tl.constexpr,
     ):  # fmt: skip
-        rows_ = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-        block = tl.program_id(1) * BLOCKS + tl.arange(0, BLOCKS)
-        group = block[None, :, None] * 4 + tl.arange(0, 4)[None, None, :]
-        inside = (rows_[:, None, None] < rows) & (group < groups)
-        at = rows_[:, None, None] * groups + group
-        byte = tl.load(scale_bytes + at, mask=inside, other=0).to(tl.int32)
+        block = tl.program_id(0).to(tl.int64) * BLOCKS + tl.arange(0, BLOCKS)
+        row = block // blocks
+        group = (block - row * blocks)[:, None] * 4 + tl.arange(0, 4)[None, :]
+        inside = (row < rows)[:, None] & (group < groups)
+        byte = tl.load(scale_bytes + row[:, None] * groups + group, mask=inside, other=0).to(tl.int32)
+        smallest = tl.min(tl.where(inside, byte, 255), 1)
+        settle(scales + block, row < rows, tl.max(byte, 1), smallest, unsettled, least, normal, high)
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def look(  # type: ignore[no-untyped-def] # noqa: ANN202
+        codes, scale_bytes, scales, table, out, rows, groups, blocks, lowest, highest, nan_row,  # noqa: ANN001
+        ASM: tl.constexpr, HEIGHT: tl.constexpr, WORDS: tl.constexpr, GROUPS: tl.constexpr,
+    ):  # fmt: skip
+        g = tl.program_id(0).to(tl.int64) * GROUPS + tl.arange(0, GROUPS)
+        inside = g < rows.to(tl.int64) * groups
+        byte = tl.load(scale_bytes + g, mask=inside, other=0).to(tl.int32)
         if HEIGHT == 0:
-            tl.store(scales + at, byte.to(tl.uint8), mask=inside)
+            tl.store(scales + g, byte.to(tl.uint8), mask=inside)
             # The row of exponent 0: the scales say all the rest.
             row = byte * 0 - lowest
         else:
-            real = (rows_[:, None] < rows) & (block[None, :] < blocks)
-            if HEIGHT == 1:
-                smallest = tl.min(tl.where(inside, byte, 255), 2)
-                to = scales + rows_[:, None] * blocks + block[None, :]
-                scale = settle(to, real, tl.max(byte, 2), smallest, unsettled, least, normal, high)
-            else:
-                bits = tl.load(scales + (rows_ // HEIGHT)[:, None] * blocks + block[None, :], mask=real, other=1.0)
-                scale = (bits.to(tl.int32, bitcast=True) >> 23) - 127
-            k = tl.minimum(tl.maximum(byte - 127 - scale[:, :, None], lowest), highest) - lowest
+            of_row = g // groups
+            block = of_row // HEIGHT * blocks + (g - of_row * groups) // 4
+            bits = tl.load(scales + block, mask=inside, other=1.0).to(tl.int32, bitcast=True)
+            k = tl.minimum(tl.maximum(byte - (bits >> 23), lowest), highest) - lowest
             row = tl.where(byte == 255, nan_row, k)
-        pick(codes, table, out, at, inside, row, ASM, WORDS)
+        pick(codes, table, out, g, inside, row, ASM, WORDS)
 
-    return find, look
+    return tall, flat, look
 
 
 def _settle(triton: Any) -> Any:
@@ -134,36 +142,33 @@ def _settle(triton: Any) -> Any:
         open_ = real & ((largest == 255) | (scale > smallest - 127 - normal))
         # Every program that writes writes the same.
         tl.store(unsettled + largest * 0, 1, mask=open_)
-        return scale
 
     return settle
 
 
 def _pick(triton: Any) -> Any:
     @triton.jit  # type: ignore[untyped-decorator]
-    def pick(codes, table, out, at, inside, row, ASM: tl.constexpr, WORDS: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    def pick(codes, table, out, g, inside, row, ASM: tl.constexpr, WORDS: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
         if WORDS:
             words = table.to(tl.pointer_type(tl.int32)) + row * 4
             a, b, c, d = tl.load(words), tl.load(words + 1), tl.load(words + 2), tl.load(words + 3)
-            word = at[:, :, :, None] * 4 + tl.arange(0, 4)
-            x = tl.load(codes + word, mask=inside[:, :, :, None], other=0)
+            word = g[:, None] * 4 + tl.arange(0, 4)[None, :]
+            x = tl.load(codes + word, mask=inside[:, None], other=0)
             low, high = tl.inline_asm_elementwise(
                 ASM,
                 "=r,=r,r,r,r,r,r",
-                [x, a[:, :, :, None], b[:, :, :, None], c[:, :, :, None], d[:, :, :, None]],
+                [x, a[:, None], b[:, None], c[:, None], d[:, None]],
                 dtype=(tl.int32, tl.int32),
                 is_pure=True,
                 pack=1,
             )
             both = (high.to(tl.int64) << 32) | (low.to(tl.int64) & 0xFFFFFFFF)
-            tl.store(out + word, both, mask=inside[:, :, :, None])
+            tl.store(out + word, both, mask=inside[:, None])
         else:
-            place = tl.arange(0, 32)
-            pair = tl.load(codes + at[:, :, :, None] * 16 + place // 2, mask=inside[:, :, :, None], other=0).to(
-                tl.int32
-            )
+            place = tl.arange(0, 32)[None, :]
+            pair = tl.load(codes + g[:, None] * 16 + place // 2, mask=inside[:, None], other=0).to(tl.int32)
             code = (pair >> (4 * (place % 2))) & 15
-            value = tl.load(table + row[:, :, :, None] * 16 + code, mask=inside[:, :, :, None], other=0)
-            tl.store(out + at[:, :, :, None] * 32 + place, value, mask=inside[:, :, :, None])
+            value = tl.load(table + row[:, None] * 16 + code, mask=inside[:, None], other=0)
+            tl.store(out + g[:, None] * 32 + place, value, mask=inside[:, None])
 
     return pick

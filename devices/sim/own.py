@@ -15,6 +15,7 @@ import torch
 from day0.devices.sim.forward import refuse_in_forward
 from day0.devices.sim.indices import index_of
 from day0.devices.sim.recurrent import RECURRENT_KERNELS
+from day0.devices.sim.refuse import refuse_mixed_devices
 from day0.devices.sim.tensor import SimTensor, raw
 from day0.devices.sim.wrap import count_between, count_transfer, on_device, wrap
 
@@ -108,12 +109,14 @@ def _negated(self: SimTensor) -> SimTensor:
 
 
 def _convolution(*args: Any) -> Any:
+    refuse_mixed_devices(torch.ops.aten.convolution.default, args, {})
     return wrap(torch.ops.aten.convolution.default(*raw(args)), args)
 
 
 def _convolution_backward(grad: Any, inputs: Any, weight: Any, *rest: Any) -> Any:
     # The operator for CPUs has the sizes of the bias in fourth place.
     given = (grad, inputs, weight, [weight.shape[0]], *rest)
+    refuse_mixed_devices(torch.ops.aten.convolution_backward.default, given, {})
     return wrap(torch.ops.aten.convolution_backward.default(*raw(given)), given)
 
 

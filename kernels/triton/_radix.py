@@ -1,9 +1,11 @@
 """The score at the cut of a few long rows, by three histograms over its bits: every row is spread over the device.
 
 A score becomes a whole number that rises with it; NaN, -inf and what lies beyond a length become 0, below all others.
-The first histogram counts its upper 11 bits, the second the next 11 of those at the cut, the third the last 10.
+The first histogram counts its upper 9 bits, the exponent; the second the next 12 of those at the cut, the third the last
+11. Nearly all keys are counted by the first, into few bins, so each program counts its own before it adds them up; few
+are left for the others, and spread, so these count in the table itself.
 
-Shape suffixes: R rows, T keys; L levels, C bins.
+Shape suffixes: R rows, T keys; C bins of all three tables.
 """
 
 from __future__ import annotations
@@ -13,21 +15,22 @@ from typing import Any, NamedTuple
 
 from day0.kernels.triton._triton import triton_and_language
 
-__all__ = ["BINS", "LEVELS", "Radix", "radix"]
+__all__ = ["LEVELS", "TABLE", "Radix", "radix"]
 
 tl: Any = None
 """`triton.language`, which Triton looks up in this module by this name; set at the first call, as the next are."""
 keys_of: Any = None
 level_of: Any = None
 
-LEVELS, BINS = 3, 2048
+LEVELS, TABLE = 3, 512 + 4096 + 2048
+"""Histograms, and the bins of all for one row."""
 
 
 class Radix(NamedTuple):
     """Jitted functions."""
 
     count_bins: Any
-    """Kernel: one histogram over rows, into table [R, L, C] of zeros; what the level before found goes into state."""
+    """Kernel: one histogram over rows, into table [R, C] of zeros; what the level before found goes into state."""
     keys_of: Any
     """Whole numbers of a block of a row."""
     cut_of: Any
@@ -73,39 +76,39 @@ def radix() -> Radix:
         LENGTHS: tl.constexpr,
         LEVEL: tl.constexpr,
         BLOCK: tl.constexpr,
-        BINS: tl.constexpr,
+        TABLE: tl.constexpr,
     ):
         row = tl.program_id(1).to(tl.int64)
         place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         key = keys_of(scores, lengths, row, place, keys, LENGTHS)
-        take = key > 0
-        bin_ = key >> 21
-        if LEVEL > 0:
-            need = topk
-            prefix = 0
-            if LEVEL == 2:
-                prefix = tl.load(state + row * 4)
-                need = tl.load(state + row * 4 + 1)
-            best, left = level_of(table + (row * 3 + LEVEL - 1) * BINS, need, BINS)
-            # Nothing is below a prefix of -1: then every open key is taken.
-            prefix = tl.where((best < 0) | (prefix < 0), -1, prefix * BINS + best)
-            # Every program of a row writes the same.
-            tl.store(state + row * 4 + (LEVEL - 1) * 2, prefix)
-            tl.store(state + row * 4 + (LEVEL - 1) * 2 + 1, left)
+        table += row * TABLE
+        state += row * 4
+        if LEVEL == 0:
+            bins = tl.arange(0, 512)
+            counts = tl.histogram((key >> 23).to(tl.int32), 512, mask=key > 0)
+            tl.atomic_add(table + bins, counts, mask=counts > 0)
+        else:
             if LEVEL == 1:
-                take = take & ((key >> 21).to(tl.int32) == prefix)
-                bin_ = (key >> 10) & 2047
+                best, left = level_of(table, topk, 512)
+                prefix = best
+                take = (key >> 23).to(tl.int32) == prefix
+                bin_ = 512 + ((key >> 11) & 4095)
             else:
-                take = take & ((key >> 10).to(tl.int32) == prefix)
-                bin_ = key & 1023
-        bins = tl.arange(0, BINS)
-        counts = tl.histogram(bin_.to(tl.int32), BINS, mask=take)
-        tl.atomic_add(table + (row * 3 + LEVEL) * BINS + bins, counts, mask=counts > 0)
+                prefix = tl.load(state)
+                best, left = level_of(table + 512, tl.load(state + 1), 4096)
+                # Nothing is below a prefix of -1: then every open key is taken.
+                prefix = tl.where((best < 0) | (prefix < 0), -1, prefix * 4096 + best)
+                take = (key >> 11).to(tl.int32) == prefix
+                bin_ = 512 + 4096 + (key & 2047)
+            # Every program of a row writes the same.
+            tl.store(state + (LEVEL - 1) * 2, prefix)
+            tl.store(state + (LEVEL - 1) * 2 + 1, left)
+            tl.atomic_add(table + bin_.to(tl.int32), 1, mask=take & (key > 0))
 
     @triton.jit
-    def cut_of(table, state, row, BINS: tl.constexpr):
+    def cut_of(table, state, row, TABLE: tl.constexpr):
         prefix = tl.load(state + row * 4 + 2)
-        best, _ = level_of(table + (row * 3 + 2) * BINS, tl.load(state + row * 4 + 3), BINS)
-        return tl.where((prefix < 0) | (best < 0), 0, (prefix.to(tl.uint32) << 10) | best.to(tl.uint32))
+        best, _ = level_of(table + row * TABLE + 512 + 4096, tl.load(state + row * 4 + 3), 2048)
+        return tl.where((prefix < 0) | (best < 0), 0, (prefix.to(tl.uint32) << 11) | best.to(tl.uint32))
 
     return Radix(count_bins, keys_of, cut_of)

@@ -15,23 +15,26 @@ from typing import Any, NamedTuple
 import torch
 
 from day0.implementation import Constraints, Implementation, Limit
-from day0.kernels.triton._radix import BINS, LEVELS, radix
+from day0.kernels.triton._radix import LEVELS, TABLE, radix
+from day0.kernels.triton._tiles import sizes
 from day0.kernels.triton._triton import has_triton, next_power_of_2, triton_and_language
 from day0.reference_ops.topk_tokens import validate
 
-__all__ = ["IMPLEMENTATIONS"]
+__all__ = ["CHOICES", "FEW", "FEW_CHOICES", "IMPLEMENTATIONS", "TILES"]
 
 tl: Any = None
 """`triton.language`, which Triton looks up in this module by this name; set at the first call, as the next are."""
 keys_of: Any = None
 cut_of: Any = None
 
-CHUNK, WARPS = 2048, 4
-"""Keys of one program that takes tokens."""
+TILES = {"keys": 2048, "warps": 4}
+FEW = {"keys": 2048, "warps": 8}
+"""Keys of one program; with up to `RANKED_ROWS` rows, a device waits for the longest program and not for all of them."""
+CHOICES = FEW_CHOICES = {"keys": (1024, 2048, 4096), "warps": (4, 8, 16)}
 LARGEST = 8192
 """Tokens that one program sorts."""
 FEW_ROWS = 64
-"""Up to so many the histograms are ours: 24 KiB for each."""
+"""Up to so many the histograms are ours: 26 KiB for each."""
 RANKED_ROWS, RANKED = 8, 32
 """Up to so many rows are sorted by counting, so many tokens in one program."""
 
@@ -55,7 +58,7 @@ def _kernels() -> Kernels:
     @triton.jit
     def count(
         scores, lengths, cut, table, state, counts, keys, chunks,
-        LENGTHS: tl.constexpr, FOUND: tl.constexpr, BLOCK: tl.constexpr, BINS: tl.constexpr,
+        LENGTHS: tl.constexpr, FOUND: tl.constexpr, BLOCK: tl.constexpr, TABLE: tl.constexpr,
     ):  # fmt: skip
         row = tl.program_id(1).to(tl.int64)
         place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -63,7 +66,7 @@ def _kernels() -> Kernels:
         if FOUND:
             limit = tl.load(cut + row)
         else:
-            limit = cut_of(table, state, row, BINS)
+            limit = cut_of(table, state, row, TABLE)
             # Every program of a row writes the same.
             tl.store(cut + row, limit)
         at = counts + (row * chunks + tl.program_id(0)) * 2
@@ -138,25 +141,29 @@ def select(
     validate(logits_BST, topk, lengths_BS)
     batch, queries, keys = logits_BST.shape
     device = logits_BST.device
-    rows, chunks = batch * queries, -(-keys // CHUNK)
+    rows = batch * queries
     if not rows or not keys:
         nothing_BSK = torch.full((batch, queries, topk), -1, dtype=torch.int32, device=device)
         return nothing_BSK, torch.zeros(batch, queries, dtype=torch.int32, device=device)
     logits_BST = logits_BST.contiguous()
     lengths = None if lengths_BS is None else lengths_BS.contiguous()
     few = rows <= FEW_ROWS
+    tile = sizes("topk_tokens_few", FEW, device) if rows <= RANKED_ROWS else sizes("topk_tokens", TILES, device)
+    chunks = -(-keys // tile["keys"])
     cut = torch.empty(rows, dtype=torch.uint32, device=device) if few else _cut(logits_BST, topk, lengths)
-    table = torch.zeros((rows if few else 0) * LEVELS * BINS, dtype=torch.int32, device=device)
+    table = torch.zeros((rows if few else 0) * TABLE, dtype=torch.int32, device=device)
     state = torch.empty((rows if few else 0) * 4, dtype=torch.int32, device=device)
     counts = torch.empty(rows * chunks * 2, dtype=torch.int32, device=device)
     found = torch.empty(rows * topk, dtype=torch.int64, device=device)
     chosen_BSK = torch.empty(batch, queries, topk, dtype=torch.int32, device=device)
     valid_BS = torch.empty(batch, queries, dtype=torch.int32, device=device)
     kernels, grid, many = _kernels(), (chunks, rows), next_power_of_2(chunks)
-    named = {"LENGTHS": lengths is not None, "BLOCK": CHUNK, "num_warps": WARPS}
+    named = {"LENGTHS": lengths is not None, "BLOCK": tile["keys"], "num_warps": tile["warps"]}
     for level in range(LEVELS if few else 0):
-        radix().count_bins[grid](logits_BST, lengths, table, state, keys, topk, LEVEL=level, BINS=BINS, **named)
-    kernels.count[grid](logits_BST, lengths, cut, table, state, counts, keys, chunks, FOUND=not few, BINS=BINS, **named)
+        radix().count_bins[grid](logits_BST, lengths, table, state, keys, topk, LEVEL=level, TABLE=TABLE, **named)
+    kernels.count[grid](
+        logits_BST, lengths, cut, table, state, counts, keys, chunks, FOUND=not few, TABLE=TABLE, **named
+    )
     kernels.write[grid](logits_BST, lengths, cut, counts, found, keys, chunks, topk, CP=many, **named)
     sorting = (found, counts, chosen_BSK, valid_BS, chunks, topk)
     whole = next_power_of_2(topk)

@@ -24,6 +24,7 @@ OpenWith = Callable[..., object]
         lambda x_RC: torch.tensor(1.0).add_(x_RC[0, 0]),
         lambda x_RC: torch.add(x_RC, 1, out=torch.empty(2, 2)),
         lambda x_RC: torch.nn.functional.linear(x_RC, torch.ones(2, 2)),
+        lambda x_RC: torch.nn.functional.conv1d(x_RC[None], torch.ones(2, 2, 1)),
         lambda x_RC: x_RC + torch.ones(2, 2, device="meta"),
     ],
 )

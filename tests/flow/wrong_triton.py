@@ -31,7 +31,7 @@ def write_wrong(folder: Path) -> dict[str, Path]:
 def _write(fault: str, folder: Path) -> Path:
     one = PLANTED[fault]
     source = (KERNELS / f"{one.operator}.py").read_text(encoding="utf-8")
-    for right, wrong in ((one.right, one.wrong), *one.also, ('id="triton"', 'id="outside"'), ("rank=50", "rank=90")):
+    for right, wrong in ((one.right, one.wrong), *one.also, ('id="triton"', 'id="outside"'), ("rank=50", "rank=1")):
         if right not in source:
             raise ValueError(f"{fault}: {right!r} stands no longer in the kernel")
         source = source.replace(right, wrong)

@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from day0.analyzers.canary.gates import Figure
 from day0.analyzers.ranks.align import part_of_rank, parts_of_rank
 from day0.analyzers.ranks.board import RankBoard
+from day0.analyzers.ranks.collective_calls import wait_for
 from day0.analyzers.ranks.collectives import explain_sum
 from day0.analyzers.ranks.judge import judge_run
 from day0.analyzers.ranks.launch import _end, _exception, _hanging, _Ranks, _with_causes
@@ -138,7 +139,7 @@ SETTING = RanksSetting(
 )
 PHASES = ("prefill", "decode")
 METRICS = {f"{phase}_{name}": 0.0 for phase in PHASES for name in ("wrong", "not_comparable", "error")}
-METRICS |= {"choices_wrong": 0.0, "unexplained_tokens": 0.0, "weight_bytes": 100.0, "limit": 1.0}
+METRICS |= {"choices_wrong": 0.0, "diverges_at": 9.0, "unexplained_tokens": 0.0, "weight_bytes": 100.0, "limit": 1.0}
 
 
 def facts(folder: Path, rank: int, tokens: tuple[int, ...] = (1,), chosen: int = 5, **metrics: float) -> RankResult:
@@ -172,6 +173,47 @@ def test_weights_beyond_the_prediction_fail(tmp_path: Path) -> None:
     unknown = judge_run(SETTING, 0, ends, tmp_path, Figure(None, why="day0 fit: it does not run on meta"))
     assert unknown.status == "pass"
     assert [one.verdict for one in unknown.gates if one.metric == "weights_over_fit"] == ["inconclusive"] * 2
+
+
+def test_memory_beyond_the_prediction_fails(tmp_path: Path) -> None:
+    ends = [facts(tmp_path, rank, step_bytes=50.0 + 40.0 * rank) for rank in range(3)]
+    run = judge_run(SETTING, 0, ends, tmp_path, Figure(100.0), Figure(150.0))
+    assert run.reasons == ("memory_over_plan is 1.53333, the gate says <= 1.1",)
+    assert run.metrics["peak_bytes"] == 230.0, "weights and the step of the fullest rank"
+    less = judge_run(SETTING, 0, ends, tmp_path, Figure(100.0), Figure(300.0))
+    assert less.reasons == ("memory_over_plan is 0.766667, the gate says >= 0.9",)
+    assert judge_run(SETTING, 0, ends, tmp_path, Figure(100.0), Figure(225.0)).status == "pass"
+
+
+def test_memory_that_nobody_counts_is_said(tmp_path: Path) -> None:
+    ends = [facts(tmp_path, rank) for rank in range(3)]
+    run = judge_run(SETTING, 0, ends, tmp_path, Figure(100.0), Figure(150.0))
+    undecided = {one.reason for one in run.gates if one.verdict == "inconclusive"}
+    assert undecided == {"memory_over_plan is not known: memory: the device does not count what is allocated"}
+
+
+def test_without_a_golden_ranks_are_held_against_each_other_alone(tmp_path: Path) -> None:
+    plain = {"weight_bytes": 1.0}
+    for rank in range(3):
+        facts(tmp_path, rank, tokens=(1 + rank // 2,))
+        result = RankResult(rank=rank, status="done", tokens=(1 + rank // 2,), metrics=plain)
+        (tmp_path / f"facts-0-{rank}.json").write_text(Facts(result=result).model_dump_json())
+    ends = [RankResult(rank=rank, status="done") for rank in range(3)]
+    run = judge_run(SETTING, 0, ends, tmp_path, Figure(1.0))
+    assert run.reasons == ("rank 2 generates [2], and rank 0 [1]",)
+    open_ = {one.metric for one in run.gates if "no golden was made" in one.reason}
+    assert open_ == {"choices_wrong", "diverged_ranks", "logits_wrong", "unexplained_tokens"}
+
+
+class _Boxed:
+    """Stands for what torch hands on in place of a collective's work."""
+
+
+def test_a_collective_without_work_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    # NCCL's blocking calls run on the caller's stream and hand back no work.
+    monkeypatch.setattr(torch, "ScriptObject", _Boxed)
+    monkeypatch.setattr(torch._C._distributed_c10d.Work, "unbox", staticmethod(lambda _: None))
+    wait_for(([torch.ones(1)], _Boxed()))
 
 
 def test_logits_that_cannot_be_judged_are_not_called_right(tmp_path: Path) -> None:
