@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -150,8 +151,8 @@ def one_operator(name: str, options: argparse.Namespace) -> Found:
         found["tiles"] = chosen
     with trying(chosen):
         for case in CASES[name]:
-            found["cases"][case.name] = measure(name, case, options)
-            options.result.write_text(json.dumps(found))
+            keep = partial(keep_case, found, case.name, options.result)
+            measure(name, case, options, keep)
     return found
 
 
@@ -170,7 +171,13 @@ def check(name: str, device: str) -> Found:
     return {"passed": sum(found.status == "pass" for found in done), "failed": failed[:3]}
 
 
-def measure(name: str, case: Case, options: argparse.Namespace) -> Found:
+def keep_case(found: Found, case: str, result: Path, one: Found) -> None:
+    """Write what is known of a case: a peer that takes all the time that is left takes nothing else with it."""
+    found["cases"][case] = one
+    result.write_text(json.dumps(found))
+
+
+def measure(name: str, case: Case, options: argparse.Namespace, keep: Callable[[Found], None]) -> None:
     """Time the kernel and its peers on one case."""
     one, contract = kernel_of(name), load_operators()[f"day0::{name}"]
     calls = [case.make(Maker(device=options.device, tiny=options.tiny, seed=seed)) for seed in range(2)]
@@ -178,9 +185,13 @@ def measure(name: str, case: Case, options: argparse.Namespace) -> Found:
     results = actions[0]()
     ms = timed(actions, device=options.device)
     found: Found = {"ms": ms, **floor(contract, calls[0], results, ms, options.ceiling)}
-    if not options.no_peers:
-        found["peers"] = peers(contract, case, calls, ms, results, options)
-    return found
+    keep(found)
+    if options.no_peers:
+        return
+    for peer, run in ways_of(contract, case, options.device).items():
+        took = beside(run, calls, results, ms, options.device)
+        found.setdefault("peers", {})[peer] = took
+        keep(found)
 
 
 def action(run: Callable[..., Any], call: Call) -> Callable[[], Any]:
@@ -208,25 +219,16 @@ def floor(contract: Operator, call: Call, results: Any, ms: float, ceiling: Mapp
     }
 
 
-def peers(
-    contract: Operator, case: Case, calls: list[Call], ms: float, right: Any, options: argparse.Namespace
-) -> Found:
-    """Time what a user would run otherwise: the reference, eager and compiled, day0's own torch kernels, libraries'.
-
-    Each is compared with the kernel's result first; one that does not run says why.
-    """
-    found: Found = {}
-    for name, run in ways_of(contract, case, options.device).items():
-        try:
-            refuse_other(first(run(*calls[0][0], **calls[0][1])), first(right))
-            took = timed([action(run, call) for call in calls], repeat=5, device=options.device)
-            found[name] = {"ms": took, "ratio": took / ms}
-        except CANNOT as error:
-            said = str(error).splitlines()[0][:200] if str(error) else ""
-            found[name] = {"not_run": f"{type(error).__name__}: {said}"}
-            if options.device == "cuda":
-                torch.cuda.empty_cache()
-    return found
+def beside(run: Callable[..., Any], calls: list[Call], right: Any, ms: float, device: str) -> Found:
+    """Time what a user would run otherwise, if it computes the same; or say why it has no time."""
+    try:
+        refuse_other(first(run(*calls[0][0], **calls[0][1])), first(right))
+        took = timed([action(run, call) for call in calls], repeat=5, device=device)
+    except CANNOT as error:
+        if device == "cuda":
+            torch.cuda.empty_cache()
+        return {"not_run": f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"}
+    return {"ms": took, "ratio": took / ms}
 
 
 def ways_of(contract: Operator, case: Case, device: str) -> dict[str, Callable[..., Any]]:

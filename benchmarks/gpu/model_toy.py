@@ -156,6 +156,16 @@ class Resident:
         yield ExpertRound(gate_up=self.gate_up, down=self.down, chosen_NK=chosen_NK)
 
 
+def together(model: ToyModel) -> None:
+    """Put gate and up of each expert one behind the other, as checkpoints have them: then no copy joins them."""
+    for layer in expert_layers(model):
+        for part in ("codes", "scales"):
+            gate, up = getattr(layer.w1, part), getattr(layer.w3, part)
+            both = torch.cat((gate, up), dim=1)
+            setattr(layer.w1, part, both[:, : gate.shape[1]])
+            setattr(layer.w3, part, both[:, gate.shape[1] :])
+
+
 def decoded_experts(model: ToyModel) -> list[Resident]:
     """Return the experts of every layer in bfloat16, decoded one by one."""
     decode = references().mxfp4_decode

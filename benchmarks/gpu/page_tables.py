@@ -10,11 +10,27 @@ __all__ = ["tables_of"]
 Record = Mapping[str, Any]
 HEADLINES = (
     ("mxfp4_to_fp8_fraction_of_copy", "MXFP4 to FP8, of the speed of a copy", "0.90"),
-    ("mxfp4_to_bf16_fraction_of_copy", "MXFP4 to BF16, of the speed of a copy", ""),
+    ("mxfp4_to_mxfp8_fraction_of_copy", "with the scales of MXFP8", "0.90"),
+    ("mxfp4_to_fp8_1x128_fraction_of_copy", "with a scale for 1 x 128 values", "0.90"),
+    ("mxfp4_to_fp8_128x128_fraction_of_copy", "with a scale for 128 x 128 values", "0.90"),
+    ("mxfp4_to_bf16_fraction_of_copy", "MXFP4 to BF16", ""),
     ("sparse_layer_128k_batch_1_over_dense", "sparse layer at 128 Ki over dense, 1 request", "3"),
     ("sparse_layer_128k_batch_8_over_dense", "the same, 8 requests", "3"),
     ("sparse_decode_128k_over_dense", "the same, 32 requests", "3"),
+    ("sparse_attention_128k_batch_1_over_dense", "its attention alone, 1 request", "5"),
     ("sparse_attention_128k_batch_32_over_dense", "its attention alone, 32 requests", "5"),
+    ("model_deepseek_v32_decode_128k_batch_32_sparse_over_dense", "a step of DeepSeek-V3.2's layers, 32 requests", ""),
+    ("model_kimi_k31_decode_128k_batch_32_sparse_over_dense", "a step of Kimi K3.1's layers, 32 requests", ""),
+    ("model_decode_lock_graph_over_plain", "a step under a lock, as a graph, over plain torch", ""),
+    ("model_decode_lock_eager_over_plain", "the same without a graph", ""),
+    ("model_prefill_lock_eager_over_plain", "prefill under a lock over plain torch", ""),
+    (
+        "hf_deepseek_v32_batch_8_decode_day0_over_transformers",
+        "deepseek_v32 of transformers, a step, day0 over its own",
+        "",
+    ),
+    ("hf_kimi_linear_batch_8_decode_day0_over_transformers", "kimi_linear of transformers, a step", ""),
+    ("hf_kimi_linear_batch_8_prefill_day0_over_transformers", "the same, prefill", ""),
 )
 EXPERTS = ("expert_cache_over_none", "conversion_share_of_decode")
 """Figures of the expert cache; by batch and layout there are several of each."""

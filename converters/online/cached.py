@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from day0.converters.online.expert_cache import ExpertCache
+from day0.converters.online.expert_cache import ExpertCache, Source
 from day0.converters.online.fp8_workspace import Packed
 from day0.converters.workspace import ExpertRound, PackedExperts, renumbered
 
@@ -26,16 +26,8 @@ class CachedExperts:
         self, packed: Sequence[PackedExperts], chosen_NK: torch.Tensor, dtype: torch.dtype
     ) -> Iterator[ExpertRound]:
         """Give what lies in slots: the slots themselves where they hold `dtype`, else widened to it."""
-        gate, up, down = packed
-        experts = gate.codes.shape[0]
-        version = _version(packed)
-
-        def source(expert: int) -> tuple[Packed, ...]:
-            codes = torch.cat((gate.codes[expert], up.codes[expert]))
-            scales = torch.cat((gate.scales[expert], up.scales[expert]))
-            parts = Packed(codes=codes, scales=scales), Packed(codes=down.codes[expert], scales=down.scales[expert])
-            return self._asked_once((expert, version), parts)
-
+        experts = packed[0].codes.shape[0]
+        source = self.source(packed)
         needed = [one for one in chosen_NK.cpu().unique().tolist() if 0 <= one < experts]
         workspace = self.cache.workspace
         there = workspace.layout == "bf16" and dtype == torch.bfloat16
@@ -48,6 +40,19 @@ class CachedExperts:
             chosen = renumbered(chosen_NK, dict(numbers), experts)
             yield ExpertRound(gate_up=gate_up, down=down_, chosen_NK=chosen)
 
+    def source(self, packed: Sequence[PackedExperts]) -> Source:
+        """Return what gives the two matrices of an expert, from `packed` gate, up and down."""
+        gate, up, down = packed
+        version = _version(packed)
+
+        def of(expert: int) -> tuple[Packed, ...]:
+            codes = _above(gate.codes[expert], up.codes[expert])
+            scales = _above(gate.scales[expert], up.scales[expert])
+            parts = Packed(codes=codes, scales=scales), Packed(codes=down.codes[expert], scales=down.scales[expert])
+            return self._asked_once((expert, version), parts)
+
+        return of
+
     def _asked_once(self, key: tuple[int, int], parts: tuple[Packed, ...]) -> tuple[Packed, ...]:
         known = self._settled.get(key)
         if known is not None:
@@ -57,6 +62,18 @@ class CachedExperts:
         if key[1] >= 0:
             self._settled[key] = tuple(one.settled for one in asked)
         return asked
+
+
+def _above(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Return the rows of both: without a copy where they lie one behind the other in one piece of memory."""
+    rows = one.shape[0]
+    behind = (
+        one.data_ptr() + one.nbytes == other.data_ptr()
+        and one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+    )
+    if behind and one.is_contiguous() and other.is_contiguous():
+        return one.as_strided((rows + other.shape[0], *one.shape[1:]), one.stride())
+    return torch.cat((one, other))
 
 
 def _version(packed: Sequence[PackedExperts]) -> int:

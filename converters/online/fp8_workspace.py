@@ -258,7 +258,9 @@ class Fp8Workspace:
             # A code times a power of two has few enough bits for bfloat16: one rounding there too, and half the bytes.
             held = dtype if dtype == torch.bfloat16 else wide
             factor = _powers(held, chosen.device)[chosen.to(torch.int32)][..., None]
-            return values_SRC.to(held).unflatten(-1, (-1, GROUP)).mul_(factor).flatten(-2).to(dtype)
+            grouped_SRGN = values_SRC.to(held).unflatten(-1, (-1, GROUP)).mul_(factor)
+            widened_SRC: torch.Tensor = grouped_SRGN.flatten(-2).to(dtype)
+            return widened_SRC
         rows, columns = place.shape
         tall = chosen.to(wide).repeat_interleave(HEIGHTS[self.layout], 1)
         factor = tall[:, :rows].repeat_interleave(BLOCK, 2)[..., :columns]

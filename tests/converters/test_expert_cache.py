@@ -238,10 +238,33 @@ def test_weights_are_asked_once_whether_they_are_exact_and_again_when_they_chang
     cached = CachedExperts(ExpertCache(workspace, Plan(layers=1, slots=0, scratch=2)), 0)
     asked: list[int] = []
     settled = Fp8Workspace.settled
-    monkeypatch.setattr(Fp8Workspace, "settled", lambda self, *one: (asked.append(1), settled(self, *one))[1])
+
+    def counted(workspace: Fp8Workspace, matrix: int, one: Packed) -> Packed:
+        asked.append(matrix)
+        return settled(workspace, matrix, one)
+
+    monkeypatch.setattr(Fp8Workspace, "settled", counted)
     for expected in (4, 4):
         list(cached.rounds(layer, chosen_NK, torch.bfloat16))
         assert len(asked) == expected
     layer[0].scales[6] = 254
     with pytest.raises(Day0Error, match="does not fit"):
         list(cached.rounds(layer, chosen_NK, torch.bfloat16))
+
+
+def test_gate_and_up_in_one_piece_of_memory_are_not_copied() -> None:
+    layer, _ = layer_of_experts()
+    cached = CachedExperts(made(Plan(layers=1, slots=1)), 0)
+    both = torch.cat((layer[0].codes, layer[1].codes), dim=1)
+    scales = torch.cat((layer[0].scales, layer[1].scales), dim=1)
+    there = [
+        PackedExperts(name="gate", codes=both[:, :32], scales=scales[:, :32]),
+        PackedExperts(name="up", codes=both[:, 32:], scales=scales[:, 32:]),
+        layer[2],
+    ]
+    cached.cache.workspace.settled = lambda matrix, one: one  # type: ignore[method-assign]  # sizes are another matter
+    one, other = cached.source(there)(5)[0], cached.source(layer)(5)[0]
+    assert one.codes.data_ptr() == both[5].data_ptr() and other.codes.data_ptr() != layer[0].codes[5].data_ptr()
+    assert torch.equal(one.codes, other.codes) and torch.equal(one.scales, other.scales)
+    apart = [there[1], there[0], there[2]]
+    assert torch.equal(cached.source(apart)(5)[0].codes, torch.cat((layer[1].codes[5], layer[0].codes[5])))
