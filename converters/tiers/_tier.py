@@ -33,3 +33,5 @@ class Tier:
     missing: Callable[[str], str]
     """Why it cannot be used here for tensors of a device type, such as cpu or cuda; empty where it can."""
     decode: Decode
+    forks: bool = True
+    """Whether a copy of a process can use it: what compiles, or opens a device, wants the process itself."""

@@ -176,4 +176,5 @@ TIER = Tier(
     summary="tables in registers of a GPU, built on first use",
     missing=_missing,
     decode=decode,
+    forks=False,
 )
