@@ -52,6 +52,8 @@ class Case:
     make: Callable[[Maker], Call]
     eager: bool = True
     """Whether the reference, run on the device, is a peer: some would fill its memory, or take minutes."""
+    uncompiled: str = ""
+    """Why torch.compile is not given the reference."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +233,9 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case(name="fp8_656_128k", make=decode("fp8_656"), eager=False),
     ),
     "kda_recurrent": (Case(name="decode", make=kda(32, 1)),),
-    "kda_chunked": (Case(name="prefill_8k", make=kda(1, 8192, 16)),),
+    "kda_chunked": (
+        Case(name="prefill_8k", make=kda(1, 8192, 16), uncompiled="it would unroll 512 chunks, for minutes"),
+    ),
     "fused_experts": (
         Case(name="decode", make=experts(64, 64, 8), eager=False),
         Case(name="prefill", make=experts(8192, 32, 8), eager=False),

@@ -69,11 +69,12 @@ def main() -> None:
     for name in names:
         left = options.minutes * 60 - (time.monotonic() - begin)
         limit = min(options.seconds, left)
-        found[name] = child(name, options, ceiling, limit) if limit > 5 else {"status": "no time was left"}
+        run = here if options.in_process else child
+        found[name] = run(name, options, ceiling, limit) if limit > 5 else {"status": "no time was left"}
         show(name, found[name])
-    record = report(found, ceiling, options)
-    if options.out:
-        options.out.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
+        if options.out:
+            record = report(found, ceiling, options)
+            options.out.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
     if options.tune:
         write_tuned(found, options.tuned)
     bad = [name for name, one in found.items() if one.get("status") != "pass"]
@@ -102,11 +103,26 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=40.0, help="for one operator")
     parser.add_argument("--minutes", type=float, default=9.0, help="for all")
     parser.add_argument("--no-check", action="store_true")
+    parser.add_argument("--in-process", action="store_true", help="quicker, and without a limit for one operator")
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--ceiling", type=json.loads, help=argparse.SUPPRESS)
     return parser.parse_args()
+
+
+def here(name: str, options: argparse.Namespace, ceiling: Mapping[str, float], limit: float) -> Found:
+    """Run one operator in this process."""
+    options.ceiling, options.result = ceiling, Path(f"{options.out or 'kernels'}.{name}.part")
+    try:
+        found = one_operator(name, options)
+    except CANNOT as error:
+        kept: Found = json.loads(options.result.read_text()) if options.result.is_file() else {}
+        found = kept | {"status": f"{type(error).__name__}: {str(error)[:200]}"}
+    options.result.unlink(missing_ok=True)
+    if options.device == "cuda":
+        torch.cuda.empty_cache()
+    return found
 
 
 def child(name: str, options: argparse.Namespace, ceiling: Mapping[str, float], limit: float) -> Found:
@@ -192,6 +208,9 @@ def measure(name: str, case: Case, options: argparse.Namespace, keep: Callable[[
         took = beside(run, calls, results, ms, options.device)
         found.setdefault("peers", {})[peer] = took
         keep(found)
+    if case.eager and case.uncompiled:
+        found.setdefault("peers", {})["torch_compile"] = {"not_run": case.uncompiled}
+        keep(found)
 
 
 def action(run: Callable[..., Any], call: Call) -> Callable[[], Any]:
@@ -239,7 +258,7 @@ def ways_of(contract: Operator, case: Case, device: str) -> dict[str, Callable[.
             ways[f"day0_torch_{one.id}"] = one.run
     if case.eager:
         ways["torch_eager"] = contract.reference
-        if device == "cuda":
+        if device == "cuda" and not case.uncompiled:
             # Last: a compiler may take all the time that is left.
             ways["torch_compile"] = torch.compile(contract.reference, dynamic=False)
     return ways
