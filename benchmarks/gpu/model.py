@@ -47,15 +47,17 @@ def main() -> None:
         with torch.inference_mode():
             PARTS[options.one](options, Rows(options.result, options.seconds))
         return
-    begin = time.monotonic()
+    begin, ceiling = time.monotonic(), ceilings(options.device)
+    if options.device == "cuda":
+        torch.cuda.empty_cache()
     found: dict[str, Any] = {}
     for name in options.only or PARTS:
         left = options.minutes * 60 - (time.monotonic() - begin)
         found[name] = child(name, options, min(options.seconds, left)) if left > 5 else {"status": "no time was left"}
         show(name, found[name])
-    record = report(found, options)
-    if options.out:
-        options.out.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
+        if options.out:
+            record = report(found, ceiling, options)
+            options.out.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
     bad = [f"{name}: {one['status']}" for name, one in found.items() if one["status"] != "done"]
     if bad:
         raise SystemExit("error: " + "; ".join(bad))
@@ -107,7 +109,7 @@ def show(name: str, found: dict[str, Any]) -> None:
         print(f"figure: {figure} {value:g}", flush=True)
 
 
-def report(found: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+def report(found: dict[str, Any], ceiling: dict[str, float], options: argparse.Namespace) -> dict[str, Any]:
     """Return the record: what was measured, on what, and figures by name."""
     cuda = options.device == "cuda"
     return {
@@ -116,7 +118,7 @@ def report(found: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]
         "device": torch.cuda.get_device_name() if cuda else "cpu",
         "driver": driver(options.device),
         "versions": versions(),
-        "ceilings": ceilings(options.device),
+        "ceilings": ceiling,
         "operators": {},
         "model": found,
         "figures": {name: value for one in found.values() for name, value in one.get("figures", {}).items()},
