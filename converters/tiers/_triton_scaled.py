@@ -22,10 +22,10 @@ tl: Any = None
 settle: Any = None
 pick: Any = None
 
-BLOCK_ROWS, TALL_BLOCKS = 128, 4
-"""Rows of a tall block, and such blocks of one program that finds their scales."""
-FLAT_BLOCKS, GROUPS, WARPS = 512, 128, 4
-"""Blocks one row high of one program that finds their scales, and groups of one that looks up: all lie in a row."""
+BLOCK_ROWS, BLOCKS = 128, 4
+"""Rows of one program that finds scales, and blocks side by side in it."""
+GROUPS, WARPS = 128, 4
+"""Groups of one program that looks up: all lie in a row."""
 
 
 def scaled(
@@ -50,15 +50,12 @@ def scaled(
     _, normal, high = group_window(E4M3, ALL_CODES)
     limits = (LEAST_SCALE, normal, high)
     shape = (rows, groups, blocks)
-    tall, flat, look = _kernels()
-    if height > 1:
-        tall[(-(-rows // BLOCK_ROWS), -(-blocks // TALL_BLOCKS))](
-            bytes_RG, scales, unsettled, *shape, *limits, ROWS=BLOCK_ROWS, BLOCKS=TALL_BLOCKS, num_warps=WARPS
-        )
-    elif height:
-        flat[(-(-rows * blocks // FLAT_BLOCKS),)](
-            bytes_RG, scales, unsettled, *shape, *limits, BLOCKS=FLAT_BLOCKS, num_warps=WARPS
-        )
+    find, look = _kernels()
+    if height:
+        find[(-(-rows // BLOCK_ROWS), -(-blocks // BLOCKS))](
+            bytes_RG, scales, unsettled, *shape, *limits,
+            TALL=height > 1, ROWS=BLOCK_ROWS, BLOCKS=BLOCKS, num_warps=WARPS,
+        )  # fmt: skip
     words = bool(torch.version.cuda) and codes_RP.data_ptr() % 4 == 0 and out_RC.data_ptr() % 8 == 0
     table, codes, out = words_of(codes_RP.device), codes_RP, out_RC
     if words:
@@ -70,48 +67,32 @@ def scaled(
 
 
 @functools.cache
-def _kernels() -> tuple[Any, Any, Any]:
-    """Return the kernels that find the scales of tall and of flat blocks, and the one that looks up. Imports Triton."""
+def _kernels() -> tuple[Any, Any]:
+    """Return the kernel that finds the scales of blocks, and the one that looks up. Imports Triton."""
     global tl, settle, pick
     triton = import_module("triton")
     tl = import_module("triton.language")
     settle, pick = _settle(triton), _pick(triton)
 
     @triton.jit  # type: ignore[untyped-decorator]  # Triton is imported by name
-    def tall(  # type: ignore[no-untyped-def] # noqa: ANN202 - Triton's own language
+    def find(  # type: ignore[no-untyped-def] # noqa: ANN202 - Triton's own language
         scale_bytes, scales, unsettled, rows, groups, blocks, least, normal, high,  # noqa: ANN001
-        ROWS: tl.constexpr, BLOCKS: tl.constexpr,
+        TALL: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr,
     ):  # fmt: skip
-        row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None, None]
+        row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
         block = tl.program_id(1) * BLOCKS + tl.arange(0, BLOCKS)
         group = block[None, :, None] * 4 + tl.arange(0, 4)[None, None, :]
-        inside = (row < rows) & (group < groups)
-        byte = tl.load(scale_bytes + row * groups + group, mask=inside, other=0).to(tl.int32)
-        largest = tl.max(tl.max(byte, 2), 0)
-        smallest = tl.min(tl.min(tl.where(inside, byte, 255), 2), 0)
-        settle(
-            scales + tl.program_id(0) * blocks + block,
-            block < blocks,
-            largest,
-            smallest,
-            unsettled,
-            least,
-            normal,
-            high,
-        )
-
-    @triton.jit  # type: ignore[untyped-decorator]
-    def flat(  # type: ignore[no-untyped-def] # noqa: ANN202
-        scale_bytes, scales, unsettled, rows, groups, blocks, least, normal, high,  # noqa: ANN001
-        BLOCKS: tl.constexpr,
-    ):  # fmt: skip
-        block = tl.program_id(0).to(tl.int64) * BLOCKS + tl.arange(0, BLOCKS)
-        row = block // blocks
-        group = (block - row * blocks)[:, None] * 4 + tl.arange(0, 4)[None, :]
-        inside = (row < rows)[:, None] & (group < groups)
-        byte = tl.load(scale_bytes + row[:, None] * groups + group, mask=inside, other=0).to(tl.int32)
-        smallest = tl.min(tl.where(inside, byte, 255), 1)
-        settle(scales + block, row < rows, tl.max(byte, 1), smallest, unsettled, least, normal, high)
+        inside = (row < rows)[:, None, None] & (group < groups)
+        byte = tl.load(scale_bytes + row[:, None, None] * groups + group, mask=inside, other=0).to(tl.int32)
+        largest = tl.max(byte, 2)
+        smallest = tl.min(tl.where(inside, byte, 255), 2)
+        if TALL:
+            to = scales + tl.program_id(0) * blocks + block
+            settle(to, block < blocks, tl.max(largest, 0), tl.min(smallest, 0), unsettled, least, normal, high)
+        else:
+            to = scales + row[:, None] * blocks + block[None, :]
+            real = (row < rows)[:, None] & (block < blocks)[None, :]
+            settle(to, real, largest, smallest, unsettled, least, normal, high)
 
     @triton.jit  # type: ignore[untyped-decorator]
     def look(  # type: ignore[no-untyped-def] # noqa: ANN202
@@ -133,7 +114,7 @@ def _kernels() -> tuple[Any, Any, Any]:
             row = tl.where(byte == 255, nan_row, k)
         pick(codes, table, out, g, inside, row, ASM, WORDS)
 
-    return tall, flat, look
+    return find, look
 
 
 def _settle(triton: Any) -> Any:
