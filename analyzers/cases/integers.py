@@ -236,7 +236,8 @@ def limits_of(signature: Signature, value: TensorValue) -> tuple[int, int] | Non
     """Return the smallest and largest valid number of an integer argument; None where nobody knows."""
     if value.range is not None:
         return value.range
-    if not is_arithmetic(signature):
+    # Where rules say what its places are, all else that is whole is copied or added up.
+    if not is_arithmetic(signature) and not rules_of(signature):
         return None
     # Ids and counts are small; signs matter to comparisons, sums and divisions.
     low = 1 if short_name(signature.op) in _DIVIDES else 0 if value.dtype.startswith("uint") else -100

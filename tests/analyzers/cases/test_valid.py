@@ -47,6 +47,11 @@ INDICES: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
     "index_copy": ("aten::index_copy", (X, 0, torch.zeros(3, dtype=LONG), torch.ones(3, 6)), {}),
     "index_add": ("aten::index_add", (X, 0, torch.zeros(3, dtype=LONG), torch.ones(3, 6)), {}),
     "scatter_add": ("aten::scatter_add", (X, 1, torch.zeros(4, 2, dtype=LONG), torch.ones(4, 2)), {}),
+    "scatter_add of whole numbers": (
+        "aten::scatter_add",
+        (torch.zeros(4, 6, dtype=torch.int32), 1, torch.zeros(4, 2, dtype=LONG), torch.ones(4, 2, dtype=torch.int32)),
+        {},
+    ),
     "grouped products": (
         "aten::_grouped_mm",
         (torch.zeros(9, 16), torch.zeros(3, 16, 16)),
