@@ -181,6 +181,7 @@ def test_times_alone_need_no_golden() -> None:
     assert report.prompt_tokens == 48
     assert any("no golden was made" in note for note in report.notes)
     assert "logits_wrong" not in report.runs[1].metrics
+    assert report.runs[0].results[0].collectives, "one rank checks them too: it is what one card can show of a backend"
     assert report.runs[1].metrics["choice_disagreements"] == 0.0
 
 
