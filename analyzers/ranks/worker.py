@@ -128,7 +128,7 @@ class _Work:
         with planted_in_rank(name, self.number, setting.ranks, model) as planted:
             self.board.phase("collectives", setting.step_s)
             with self.watch:
-                collectives = check_collectives(self.device, setting.repeats) if setting.ranks > 1 else ()
+                collectives = check_collectives(self.device, setting.repeats)
             result = RankResult(rank=self.number, status="done", phase="done", collectives=collectives)
             return self._with_model(result, name).model_copy(update={"planted_calls": planted.calls})
 

@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import nn
 
 from day0.analyzers.canary.gates import Figure
 from day0.analyzers.ranks.align import part_of_rank, parts_of_rank
 from day0.analyzers.ranks.board import RankBoard
 from day0.analyzers.ranks.collective_calls import wait_for
 from day0.analyzers.ranks.collectives import explain_sum
+from day0.analyzers.ranks.faults import planted_in_rank
 from day0.analyzers.ranks.judge import judge_run
 from day0.analyzers.ranks.launch import _end, _exception, _hanging, _Ranks, _with_causes, launch
 from day0.analyzers.ranks.setting import Facts, RanksSetting
@@ -26,6 +28,7 @@ from day0.devices.profile import load_profile
 from day0.errors import Day0Error
 from day0.playbook import ModelPlan
 from day0.records import RankResult
+from day0.reference_ops.torch_ops import register_operators
 
 
 def test_a_part_is_found_by_its_shape() -> None:
@@ -243,3 +246,20 @@ def test_variables_of_the_machine_reach_the_ranks(tmp_path: Path, monkeypatch: p
     with pytest.raises(Day0Error, match="torchrun ended with exit code 3") as caught:
         launch(SETTING, tmp_path)
     assert caught.value.facts == ("NVLS=0",)
+
+
+class Indexer(nn.Module):
+    def forward(self, scores_BST: torch.Tensor) -> torch.Tensor:
+        chosen: torch.Tensor = torch.ops.day0.topk_tokens(scores_BST, 3)[0]
+        return chosen
+
+
+def test_our_own_indexer_can_be_made_to_choose_otherwise() -> None:
+    register_operators()
+    model, scores_BST = nn.ModuleDict({"indexer": Indexer()}), torch.arange(10.0).reshape(1, 2, 5)
+    scores_BST[0, 1, :3] = float("-inf")
+    with planted_in_rank("ranks_other_tokens", 1, 2, model) as planted:
+        assert model["indexer"](scores_BST).tolist() == [[[4, 3, 1], [4, 3, -1]]]
+        torch.ops.day0.topk_tokens(scores_BST, 3)
+    assert planted.calls == 1, "outside of an indexer nothing changes"
+    assert model["indexer"](scores_BST).tolist() == [[[4, 3, 2], [4, 3, -1]]]
