@@ -133,9 +133,9 @@ def check_sizes(model: Any, plan: CutPlan, world_size: int, source: str) -> None
 
 def _heads_that_do_not_divide(model: Any, plan: dict[str, str], world_size: int) -> Iterator[str]:
     if isinstance(model, ToyModel):
-        for field, heads in heads_of_toy(model).items():
-            if heads % world_size:
-                yield f"{field} is {heads}"
+        for field, count in heads_of_toy(model).items():
+            if count % world_size:
+                yield f"{field} is {count}"
         return
     config = model.config.get_text_config()
     cut = {name.rpartition(".")[2] for name, style in plan.items() if "colwise" in style and ".self_attn." in name}

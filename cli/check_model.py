@@ -31,6 +31,7 @@ def model_level(session: Session, trace: Trace) -> ModelCheck | None:
         plan.model,
         seed=plan.seed,
         decode=any(phase.context for phase in trace.phases),
+        pictures=any(phase.images for phase in trace.phases),
         progress=session.talk.progress,
     )
 

@@ -13,6 +13,7 @@ from torch import nn
 from day0.analyzers.canary.gates import Figure
 from day0.analyzers.canary.kept import Kept
 from day0.analyzers.canary.operators import Timeline
+from day0.analyzers.modules.measure import floor_of
 from day0.analyzers.modules.places import Models
 from day0.devices.profile import DeviceProfile
 from day0.models.spec import ModelSpec
@@ -126,14 +127,19 @@ class Measured:
     operators: tuple[OperatorFigures, ...] = ()
 
 
+UNFOLLOWED = 16.0
 MAX_YARDSTICK = 0.5
 """A same-dtype result on the CPU that is further from float64 is no yardstick; something else is wrong."""
 
 
-def model_error(got: torch.Tensor, reference: torch.Tensor, golden: torch.Tensor) -> dict[str, float]:
+def model_error(
+    got: torch.Tensor, reference: torch.Tensor, golden: torch.Tensor, *, followed: bool = True
+) -> dict[str, float]:
     """Return relative L2 errors against the golden and their ratio; all tensors are on the CPU.
 
-    The ratio has a floor of 16 ULP of the reference's dtype below, since on a small model the yardstick can be 0.
+    The ratio has the floor of the model level below, one rounding of the dtype: on a small model the yardstick can be 0.
+    Where the golden's choices of experts and tokens were not `followed`, it is 16: a near tie that falls otherwise moves
+    a result by more than rounding does.
     Raises RuntimeError where the yardstick itself is so far off that a ratio to it says nothing.
     """
     gold = golden.to(torch.float64)
@@ -144,5 +150,5 @@ def model_error(got: torch.Tensor, reference: torch.Tensor, golden: torch.Tensor
         raise RuntimeError(
             f"the golden cannot judge: the CPU's own {reference.dtype} result is {yardstick:.3g} away from float64"
         )
-    floor = 16.0 * float(torch.finfo(reference.dtype).eps)
+    floor = floor_of(reference.dtype) if followed else UNFOLLOWED * float(torch.finfo(reference.dtype).eps)
     return {"error": error, "yardstick": yardstick, "error_ratio": error / max(yardstick, floor)}

@@ -59,7 +59,7 @@ def run_told(context: CanaryContext, calls: Pass, right: Told) -> tuple[Logits, 
 
 def error_figures(logits: Logits, heard: Choices, prefix: str = "") -> dict[str, float | Figure]:
     """Return error, yardstick and their ratio, wrong choices, and elements that are NaN or infinite on the device alone."""
-    found = model_error(logits.device, logits.same, logits.golden)
+    found = model_error(logits.device, logits.same, logits.golden, followed=not heard.lost)
     wrong: float | Figure = float(sum(one.wrong for one in heard.moved))
     if heard.lost:
         wrong = Figure(None, why="experts or tokens were chosen by other operators than in the golden")

@@ -9,8 +9,8 @@ from torch import nn
 
 from day0.analyzers.canary.context import CanaryContext, Measured, model_error
 from day0.analyzers.canary.layers import layer_kinds
-from day0.analyzers.golden import Float64Mode
 from day0.analyzers.modules.passes import Pass
+from day0.analyzers.modules.places import in_float64, in_own_dtype, on_device
 from day0.analyzers.modules.ways import batched
 from day0.models.workload import token_ids
 from day0.playbook import Gate
@@ -78,13 +78,14 @@ def _capture(model: nn.Module, paths: tuple[str, ...], ids_BS: torch.Tensor) -> 
 
 
 def _compare(context: CanaryContext, path: str, args: Any, kwargs: Any) -> dict[str, float]:
-    with suspended():
-        reference = _first(context.reference().get_submodule(path), args, kwargs)
-    layer = context.golden().get_submodule(path)  # built outside of the mode, see all_layers
-    with suspended(), Float64Mode():
-        golden = _first(layer, *_convert((args, kwargs), torch.float64, None))
-    got = _first(context.on_device().get_submodule(path), *_convert((args, kwargs), None, context.device))
-    return model_error(got.cpu(), reference, golden)
+    layers = [model.get_submodule(path) for model in (context.golden(), context.reference(), context.on_device())]
+    with in_float64(layers[0]) as right:
+        golden = _first(layers[0], *_convert((args, kwargs), torch.float64, None))
+    with in_own_dtype(layers[1], right.made) as same:
+        reference = _first(layers[1], args, kwargs)
+    with on_device(layers[2], right.made, same.made) as heard:
+        got = _first(layers[2], *_convert((args, kwargs), None, context.device))
+    return model_error(got.cpu(), reference, golden, followed=not heard.lost)
 
 
 def _first(layer: nn.Module, args: Any, kwargs: Any) -> torch.Tensor:

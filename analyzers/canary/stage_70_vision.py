@@ -5,15 +5,11 @@ Shape suffixes: B batch, S tokens.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from torch import nn
 
 from day0.analyzers.canary.context import CanaryContext, Measured
 from day0.analyzers.canary.reference import error_figures, run_told, told
-from day0.analyzers.modules.passes import Call, Pass
-from day0.models.driver import step
+from day0.analyzers.modules.passes import Pass, picture_calls
 from day0.models.pictures import picture_inputs
 from day0.models.spec import ModelSpec
 from day0.models.workload import IMAGE_PROMPT, token_ids
@@ -53,15 +49,7 @@ def run(context: CanaryContext) -> Measured:
 
 def look_at(context: CanaryContext) -> Pass:
     """Return the pass in which the first wrong module is looked for."""
-    spec, ids_BS = context.spec, _ids(context)
-
-    def run(model: nn.Module, device: torch.device, _: Any) -> Any:
-        made = picture_inputs(spec, model, ids_BS, lambda one: one.to(device))
-        if made is None:
-            raise RuntimeError("the model takes no image")
-        return step(model, made.ids_BS.to(device), inputs=made.arguments)
-
-    return (Call(name="vision", run=run),)
+    return picture_calls(context.spec, _ids(context))
 
 
 def _ids(context: CanaryContext) -> torch.Tensor:

@@ -46,7 +46,7 @@ def run(context: CanaryContext) -> Measured:
             if got.shape != reference.shape or got.dtype != reference.dtype or not _equal(got, reference):
                 unequal, place = unequal + 1, name
             elif got.is_floating_point() and got.numel():
-                found = model_error(got, reference, golden)
+                found = model_error(got, reference, golden, followed=False)
                 if not found["error_ratio"] <= worst["worst_error_ratio"]:
                     worst = {"worst_error": found["error"], "worst_error_ratio": found["error_ratio"]}
                     place = place if unequal else name

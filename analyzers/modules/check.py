@@ -9,13 +9,14 @@ import torch
 
 from day0.analyzers.modules.compare import Compared, compare_modules
 from day0.analyzers.modules.logits import GREEDY, SAMPLED, choose_history, judge_logits
-from day0.analyzers.modules.passes import own_calls, plain_tokens, prompt_length, token_calls
+from day0.analyzers.modules.passes import own_calls, picture_calls, plain_tokens, prompt_length, token_calls
 from day0.analyzers.modules.places import Logits, Models, all_three, build_models, followed
 from day0.analyzers.modules.ways import Way, batched, compare_ways, takes_mask
 from day0.errors import USER_ERRORS, Day0Error
 from day0.models.memory import module_bytes
+from day0.models.pictures import picture_inputs
 from day0.models.spec import ModelSpec
-from day0.models.workload import token_ids
+from day0.models.workload import IMAGE_PROMPT, token_ids
 from day0.playbook import ModelLevelPlan
 from day0.records.modules import LogitsResult, ModelCheck, WaysResult
 from day0.registry.call_guard import RefusedCall
@@ -25,6 +26,8 @@ __all__ = ["Progress", "check_model", "too_large"]
 
 MODEL_ERRORS: tuple[type[BaseException], ...] = (*USER_ERRORS, Day0Error, WrongResult)
 """What a model or a kernel may raise."""
+
+PICTURE_SEED = 8
 
 Progress = Callable[[str, int, int], None]
 
@@ -36,12 +39,14 @@ def check_model(
     *,
     seed: int = 0,
     decode: bool = True,
+    pictures: bool = True,
     progress: Progress = lambda *_: None,
 ) -> ModelCheck:
     """Compare the model on a device with itself in float64 and in its own dtype on the CPU.
 
     Whatever lock is active in this context serves the device; the golden and the yardstick run without it. Without
-    `decode` only whole prompts are run: a lock made for a trace without such a phase has nothing for its calls.
+    `decode` only whole prompts are run, without `pictures` none with an image: a lock made for a trace without such a
+    phase has nothing for its calls.
     A model that is too large for the plan is skipped, with the reason; so is one that cannot be built or run on the CPU,
     and one that makes calls which neither the device nor the lock has. One that stops on the device otherwise fails.
     """
@@ -54,7 +59,7 @@ def check_model(
     except MODEL_ERRORS as error:
         return ModelCheck(status="skipped", reason=f"it cannot be built: {_first_line(error)}", seed=seed)
     try:
-        return _checked(spec, models, plan, seed, decode, progress)
+        return _checked(spec, models, plan, seed, (decode, pictures), progress)
     except (NotImplementedError, RefusedCall) as error:
         reason = f"it makes a call that neither the device nor the lock has: {_first_line(error)}"
         return ModelCheck(status="skipped", reason=reason, seed=seed)
@@ -77,18 +82,20 @@ def too_large(spec: ModelSpec, plan: ModelLevelPlan) -> str:
 
 
 def _checked(
-    spec: ModelSpec, models: Models, plan: ModelLevelPlan, seed: int, decode: bool, progress: Progress
+    spec: ModelSpec, models: Models, plan: ModelLevelPlan, seed: int, phases: tuple[bool, bool], progress: Progress
 ) -> ModelCheck:
     if spec.phases:
         return _verdict(compare_modules(models, own_calls(spec.phases), spec.dtype, progress), _Said(), seed, 0)
+    decode, pictures = phases
     why_not = plain_tokens(spec, models.same) or ("" if decode else "the trace has no phase with tokens in a cache")
     tokens, note = prompt_length(spec, plan.new_tokens + 1)
     ids_BS = token_ids(spec, 1, tokens + 1, seed=seed)
     calls = batched(ids_BS[:, :tokens]) if why_not else token_calls(ids_BS)
     compared = compare_modules(models, calls, spec.dtype, progress)
     said = _Said(notes=[note] if note else [])
-    if spec.image_inputs is not None:
-        said.notes.append("its vision branch was not run")
+    compared = _with_pictures(spec, models, compared, said, progress) if pictures else compared
+    if spec.image_inputs is not None and not pictures:
+        said.notes.append("its vision branch was not run: the trace has no phase with an image")
     if why_not:
         said.notes.append(f"decoding was left out: {why_not}")
         other_BS = token_ids(spec, 1, tokens, seed=seed + 1)
@@ -96,6 +103,29 @@ def _checked(
     else:
         _decode(models, ids_BS[:, :tokens], plan, seed, said, progress)
     return _verdict(compared, said, seed, tokens)
+
+
+def _with_pictures(spec: ModelSpec, models: Models, compared: Compared, said: _Said, progress: Progress) -> Compared:
+    """Add a pass of two prompts with an image each: they lie in one row of patches, and must not see each other."""
+    ids_BS = token_ids(spec, 2, max(IMAGE_PROMPT, 12), seed=PICTURE_SEED)
+    try:
+        if picture_inputs(spec, models.same, ids_BS, lambda one: one) is None:
+            return compared
+        seen = compare_modules(models, picture_calls(spec, ids_BS), spec.dtype, progress)
+    except (NotImplementedError, RefusedCall) as error:
+        said.notes.append(f"its vision branch was not run: {_first_line(error)}")
+        return compared
+    first = compared if compared.first_divergent or compared.reason else seen
+    return Compared(
+        modules=(*compared.modules, *seen.modules),
+        first_divergent=first.first_divergent,
+        reason=first.reason,
+        non_finite=compared.non_finite or seen.non_finite,
+        choices=compared.choices + seen.choices,
+        moved=compared.moved + seen.moved,
+        wrong=compared.wrong + seen.wrong,
+        lost=compared.lost or seen.lost,
+    )
 
 
 @dataclass(kw_only=True)

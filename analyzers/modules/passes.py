@@ -13,9 +13,10 @@ import torch
 from torch import nn
 
 from day0.models.driver import CallStyle, StepOutput, step, style_of
+from day0.models.pictures import picture_inputs
 from day0.models.spec import ModelSpec, OwnPhase
 
-__all__ = ["Call", "Pass", "own_calls", "plain_tokens", "prompt_length", "token_calls", "walk"]
+__all__ = ["Call", "Pass", "own_calls", "picture_calls", "plain_tokens", "prompt_length", "token_calls", "walk"]
 
 SHORT_PROMPT = 40
 """Several pages of a cache."""
@@ -64,6 +65,18 @@ def own_calls(phases: tuple[OwnPhase, ...]) -> Pass:
         return lambda model, device, _: phase.prepare(model, str(device))()
 
     return tuple(Call(name=phase.name, run=calling(phase)) for phase in phases)
+
+
+def picture_calls(spec: ModelSpec, ids_BS: torch.Tensor) -> Pass:
+    """Return one prefill of prompts [B, S] with an image each, for a model that takes images."""
+
+    def run(model: nn.Module, device: torch.device, _: Any) -> StepOutput:
+        made = picture_inputs(spec, model, ids_BS, lambda one: one.to(device))
+        if made is None:
+            raise RuntimeError("the model takes no image")
+        return step(model, made.ids_BS.to(device), inputs=made.arguments)
+
+    return (Call(name="vision", run=run),)
 
 
 def plain_tokens(spec: ModelSpec, model: nn.Module) -> str:

@@ -124,7 +124,7 @@ class _FusedAttention(TorchFunctionMode):
     """On meta torch takes attention apart; here it allocates as on the device that will run it."""
 
     def __init__(self, device: torch.device) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch's modes carry no annotations
+        super().__init__()
         self.device = device
 
     def __torch_function__(

@@ -34,7 +34,8 @@ ON_MODELS = ("model_ops",)
 TOY_MISTAKES = tuple(FAULTS)
 TOKENS = 40
 """Beyond the toy's sparse top-k, and several pages of its cache."""
-PLAN = ModelLevelPlan(new_tokens=2)
+PLAN = ModelLevelPlan(new_tokens=3)
+"""So that a cache is read twice after its first pages were written: what is stale in it shows from then on."""
 
 
 def planted_in_model(name: str, device: torch.device) -> Found:
@@ -118,9 +119,9 @@ def _reason(compared: Compared) -> tuple[str, str] | None:
 
 
 def _image(spec: ModelSpec) -> Pass:
-    """Return one pass with an image, whose values every dtype holds exactly."""
-    ids_BS = token_ids(spec, 1, TOKENS, seed=1)
-    pixels = torch.randint(0, 5, (1, 3, 24, 24), generator=torch.Generator().manual_seed(1)) / 4
+    """Return one pass of two prompts with an image each, whose values every dtype holds exactly."""
+    ids_BS = token_ids(spec, 2, TOKENS, seed=1)
+    pixels = torch.randint(0, 5, (2, 3, 24, 24), generator=torch.Generator().manual_seed(1)) / 4
 
     def run(model: nn.Module, device: torch.device, _: Any) -> Any:
         dtype = next(model.parameters()).dtype

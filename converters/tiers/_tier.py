@@ -39,3 +39,5 @@ class Tier:
     decode: Decode
     scaled: Scaled | None = None
     """How it converts with scales at once; None where eager torch finds the scales of blocks first."""
+    forks: bool = True
+    """Whether a copy of a process can use it: what compiles, or opens a device, wants the process itself."""

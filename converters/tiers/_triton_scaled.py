@@ -52,11 +52,13 @@ def scaled(
     shape = (rows, groups, blocks)
     tall, flat, look = _kernels()
     if height > 1:
-        grid = (-(-rows // BLOCK_ROWS), -(-blocks // TALL_BLOCKS))
-        tall[grid](bytes_RG, scales, unsettled, *shape, *limits, ROWS=BLOCK_ROWS, BLOCKS=TALL_BLOCKS, num_warps=WARPS)
+        tall[(-(-rows // BLOCK_ROWS), -(-blocks // TALL_BLOCKS))](
+            bytes_RG, scales, unsettled, *shape, *limits, ROWS=BLOCK_ROWS, BLOCKS=TALL_BLOCKS, num_warps=WARPS
+        )
     elif height:
-        grid = (-(-rows * blocks // FLAT_BLOCKS),)
-        flat[grid](bytes_RG, scales, unsettled, *shape, *limits, BLOCKS=FLAT_BLOCKS, num_warps=WARPS)
+        flat[(-(-rows * blocks // FLAT_BLOCKS),)](
+            bytes_RG, scales, unsettled, *shape, *limits, BLOCKS=FLAT_BLOCKS, num_warps=WARPS
+        )
     words = bool(torch.version.cuda) and codes_RP.data_ptr() % 4 == 0 and out_RC.data_ptr() % 8 == 0
     table, codes, out = words_of(codes_RP.device), codes_RP, out_RC
     if words:
@@ -135,7 +137,7 @@ def _kernels() -> tuple[Any, Any, Any]:
 
 
 def _settle(triton: Any) -> Any:
-    @triton.jit  # type: ignore[untyped-decorator]
+    @triton.jit
     def settle(to, real, largest, smallest, unsettled, least, normal, high):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
         scale = tl.maximum(largest - 127 - high, least)
         tl.store(to, ((scale + 127) << 23).to(tl.float32, bitcast=True), mask=real)

@@ -122,4 +122,5 @@ TIER = Tier(
     missing=_missing,
     decode=decode,
     scaled=scaled,
+    forks=False,
 )

@@ -110,7 +110,7 @@ def _embed_words(table: nn.Embedding, first: int, count: int) -> None:
         x_BSD = nn.functional.embedding(own_BS.clamp(0, count - 1), table.weight)
         return _summed(torch.where(known_BS[..., None], x_BSD, 0.0).to(x_BSD.dtype))
 
-    table.forward = forward  # type: ignore[method-assign]  # before hooks are called, and after: one module to all others
+    table.forward = forward  # type: ignore[method-assign, assignment]  # hooks see one module
 
 
 def _own_experts(rank: int, count: int) -> Callable[[nn.Module, tuple[Any, ...]], tuple[Any, ...]]:

@@ -202,3 +202,13 @@ def test_model_error_has_a_floor_so_that_a_zero_yardstick_divides() -> None:
     assert model_error(x, x, x)["error_ratio"] == 0.0
     assert model_error(x * (1 + 1e-5), x, x)["error_ratio"] > 3.0
     assert model_error(x * (1 + 1e-7), x, x)["error_ratio"] < 3.0
+
+
+def test_half_types_are_judged_by_their_own_rounding_where_choices_were_followed() -> None:
+    golden = torch.randn(64, 64, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    same = golden.to(torch.bfloat16)
+    rounded, off = (golden * 1.001).to(torch.bfloat16), (golden * 1.05).to(torch.bfloat16)
+    assert model_error(rounded, same, golden)["error_ratio"] < 1.0
+    assert model_error(off, same, golden)["error_ratio"] > 3.0, "five per cent passed once, in half types only"
+    assert model_error(off, same, golden, followed=False)["error_ratio"] < 1.0
+    assert model_error(golden * 1.5, same, golden, followed=False)["error_ratio"] > 3.0

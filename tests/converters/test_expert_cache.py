@@ -252,7 +252,7 @@ def test_weights_are_asked_once_whether_they_are_exact_and_again_when_they_chang
         list(cached.rounds(layer, chosen_NK, torch.bfloat16))
 
 
-def test_gate_and_up_in_one_piece_of_memory_are_not_copied() -> None:
+def test_gate_and_up_in_one_piece_of_memory_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     layer, _ = layer_of_experts()
     cached = CachedExperts(made(Plan(layers=1, slots=1)), 0)
     both = torch.cat((layer[0].codes, layer[1].codes), dim=1)
@@ -262,7 +262,8 @@ def test_gate_and_up_in_one_piece_of_memory_are_not_copied() -> None:
         PackedExperts(name="up", codes=both[:, 32:], scales=scales[:, 32:]),
         layer[2],
     ]
-    cached.cache.workspace.settled = lambda matrix, one: one  # type: ignore[method-assign]  # sizes are another matter
+    # Sizes are another matter.
+    monkeypatch.setattr(cached.cache.workspace, "settled", lambda matrix, one: one)
     one, other = cached.source(there)(5)[0], cached.source(layer)(5)[0]
     assert one.codes.data_ptr() == both[5].data_ptr() and other.codes.data_ptr() != layer[0].codes[5].data_ptr()
     assert torch.equal(one.codes, other.codes) and torch.equal(one.scales, other.scales)

@@ -134,7 +134,7 @@ def test_a_rank_of_the_toy_is_traced_with_its_collectives() -> None:
     ],
 )
 def test_what_cannot_be_cut_is_refused(changes: dict[str, object], words: str) -> None:
-    spec = toy(**changes)
+    spec = toy("toy", **changes)
     with pytest.raises(Day0Error) as caught:
         trace_one_rank(spec, PHASES, 2)
     assert words in caught.value.what

@@ -21,7 +21,7 @@ def allocated_peak(run: object) -> int:
     """Return the most bytes that the CPU's allocator gave out at one time, as torch's profiler heard of it."""
     with torch.profiler.profile(profile_memory=True, activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         run()  # type: ignore[operator]  # a function
-    events = [one for one in profile.profiler.kineto_results.events() if one.name() == "[memory]"]  # type: ignore[union-attr]  # there after a run
+    events = [one for one in profile.profiler.kineto_results.events() if one.name() == "[memory]"]
     now = peak = 0
     for one in sorted(events, key=lambda event: event.start_ns()):
         now += one.nbytes()

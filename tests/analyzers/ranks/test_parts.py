@@ -6,6 +6,7 @@ Shape suffixes: N elements.
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from day0.analyzers.ranks.board import RankBoard
 from day0.analyzers.ranks.collective_calls import wait_for
 from day0.analyzers.ranks.collectives import explain_sum
 from day0.analyzers.ranks.judge import judge_run
-from day0.analyzers.ranks.launch import _end, _exception, _hanging, _Ranks, _with_causes
+from day0.analyzers.ranks.launch import _end, _exception, _hanging, _Ranks, _with_causes, launch
 from day0.analyzers.ranks.setting import Facts, RanksSetting
 from day0.cli.canary_ranks import parse_ranks
 from day0.devices.profile import load_profile
@@ -231,3 +232,14 @@ def test_numbers_of_ranks_are_read(text: str, numbers: tuple[int, ...]) -> None:
 def test_what_is_no_number_of_ranks_is_refused(text: str) -> None:
     with pytest.raises(Day0Error, match="is no number of ranks"):
         parse_ranks(text)
+
+
+def test_variables_of_the_machine_reach_the_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "NVLS=$NCCL_NVLS_ENABLE"\nexit 3\n')
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")
+    with pytest.raises(Day0Error, match="torchrun ended with exit code 3") as caught:
+        launch(SETTING, tmp_path)
+    assert caught.value.facts == ("NVLS=0",)
