@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,6 +39,7 @@ from day0.registry.lock import make_lock
 from day0.registry.namespaces import load_parents, search_path
 
 PAGE = 64
+KERNEL = "day0.kernels.triton.sparse_mla_decode"
 K31 = ToyConfig(
     vocab_size=16384,
     hidden_size=7168,
@@ -285,10 +287,11 @@ def dense(model: ToyModel, way: str) -> Iterator[None]:
 
 def _all_rows(layer: Any) -> Any:
     def attend(q_BSHC: torch.Tensor, chosen_BSK: torch.Tensor, held: Any) -> torch.Tensor:
-        config = layer.config
-        out: torch.Tensor = layer.calls.sparse_mla_decode(
-            q_BSHC, held.cache.kv_PGC, held.where.slot_BT[:, None], config.kv_lora_rank, layer.scale
-        )[0]
+        # Not by the lock: it knows the call with a bitmap of pages alone, and here every page is read.
+        cuda = q_BSHC.device.type == "cuda"
+        run = import_module(KERNEL).decode if cuda else layer.calls.sparse_mla_decode
+        pages, rows_BSK = held.cache.kv_PGC, held.where.slot_BT[:, None]
+        out: torch.Tensor = run(q_BSHC, pages, rows_BSK, layer.config.kv_lora_rank, layer.scale)[0]
         return out
 
     return attend

@@ -52,6 +52,7 @@ def tables_of(record: Record, charts: Mapping[str, str]) -> str:
         ),
         "Whole models": (
             models(record["model"]),
+            by_hits(record["model"].get("experts", {}).get("rows", ())),
             picture(charts, "models", "A step of decode of two models, sparse and dense, over the context"),
         ),
     }
@@ -165,6 +166,32 @@ def models(found: Mapping[str, Any]) -> str:
         note = "" if part.get("status") == "done" else f"\n\nIt ended early: {escape(str(part.get('status')))}."
         parts.append(f"#### {name}\n\n" + table(("case", "way", "ms", "how", "cache of a request"), rows) + note)
     return "\n\n".join(parts)
+
+
+def by_hits(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return what the two ends of the expert cache, nothing kept and the hits that it had, say of others between them.
+
+    Time and conversion are taken to fall with the hits along a line.
+    """
+    ends: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for row in rows:
+        if "hit_rate" in row:
+            ends.setdefault(row["case"], {})[row["way"]] = row
+    lines = []
+    for case, found in ends.items():
+        if len(found) == 2 and found["cache"]["hit_rate"]:
+            none, cache = found["nothing kept"], found["cache"]
+            gain = (none["ms"] - cache["ms"]) / cache["hit_rate"]
+            converting = none["ms"] * none["conversion_share"]
+            quicker = none["ms"] * (1 - 1 / 1.4) / gain
+            little = (converting - 0.05 * none["ms"]) / (converting - 0.05 * gain)
+            at = [none["ms"] / (none["ms"] - hits * gain) for hits in (0.67, 0.81)]
+            parts = (f"{cache['hit_rate']:.1%}", f"{quicker:.0%}", f"{little:.1%}", *(f"{one:.2f}" for one in at))
+            lines.append((case, *parts))
+    head = ("case", "hits it had", "hits for 1.4 times", "hits for 5 % converting", "times quicker at 67 %", "at 81 %")
+    return (
+        "Between nothing kept and the hits it had, along a line (computed):\n\n" + table(head, lines) if lines else ""
+    )
 
 
 def held(row: Mapping[str, Any]) -> str:

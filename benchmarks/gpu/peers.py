@@ -31,11 +31,9 @@ def torch_rms_norm(x_ND: torch.Tensor, weight_D: torch.Tensor, eps: float) -> to
 
 
 def transformers_rms_norm(x_ND: torch.Tensor, weight_D: torch.Tensor, eps: float) -> torch.Tensor:
-    """The module of DeepSeek-V3.2."""
+    """The code of DeepSeek-V3.2's module, without making one."""
     kind = import_module("transformers.models.deepseek_v32.modeling_deepseek_v32").DeepseekV32RMSNorm
-    module = kind(x_ND.shape[-1], eps=eps).to(x_ND.device, x_ND.dtype)
-    module.weight = torch.nn.Parameter(weight_D, requires_grad=False)
-    out: torch.Tensor = module(x_ND)
+    out: torch.Tensor = kind.forward(SimpleNamespace(weight=weight_D, variance_epsilon=eps), x_ND)
     return out
 
 

@@ -178,3 +178,13 @@ def test_a_page_without_marks_is_refused(tmp_path: Path) -> None:
 
 def test_text_from_outside_stays_text() -> None:
     assert page_tables.escape("a|b\n<script> `x`") == "a&#124;b &lt;script&gt; \\`x\\`"
+
+
+def test_hits_between_two_ends_are_computed_along_a_line() -> None:
+    none = {"case": "of 8", "way": "nothing kept", "ms": 40.0, "hit_rate": 0.0, "conversion_share": 0.5}
+    cache = {"case": "of 8", "way": "cache", "ms": 10.0, "hit_rate": 1.0, "conversion_share": 0.0}
+    # A hit saves 30 ms; 20 ms of conversion at none of them.
+    assert "| of 8 | 100.0% | 38% | 97.3% | 2.01 | 2.55 |" in page_tables.by_hits(
+        [none, cache, {"case": "x", "way": "y"}]
+    )
+    assert page_tables.by_hits([none]) == ""
