@@ -19,6 +19,8 @@ from day0.analyzers.parallel_plan import CutPlan, check_sizes, parts_of_transfor
 from day0.analyzers.trace import trace_model
 from day0.errors import Day0Error
 from day0.models.spec import ModelSpec
+from day0.models.toy.model import ToyModel
+from day0.models.toy.ranks import cut_toy
 from day0.models.workload import Phase
 from day0.records import ParallelInfo, Trace
 
@@ -124,15 +126,10 @@ def cut_model(
     count, size = _weights(model, frozenset())
     untied = _untie(model, plan)
     check_sizes(model, plan, world_size, source)
-    from torch.distributed.device_mesh import init_device_mesh
-
-    _, cut_tensors, cut_experts = parts_of_transformers()
-    # For meta the meshes are of CPUs: torch has none of meta devices, and the tensors stay where they are.
-    ranks = init_device_mesh(device_type, (world_size,), mesh_dim_names=("tp",))
-    cut_tensors(model, ranks, plan.tensors)
-    if plan.experts:
-        groups = init_device_mesh(device_type, (world_size,), mesh_dim_names=("ep",))
-        cut_experts(model, groups, ranks, plan.experts, ep_implementation="all_reduce")
+    if isinstance(model, ToyModel):
+        cut_toy(model, torch.distributed.get_rank(), world_size)
+    else:
+        _cut_transformers(model, plan, world_size, device_type)
     _tie_again(model, untied)
     kept, kept_bytes = _weights(model, frozenset(untied))
     info = ParallelInfo(
@@ -143,6 +140,18 @@ def cut_model(
         parameter_bytes=kept_bytes,
     )
     return Cut(parameters=count, bytes=size, info=info)
+
+
+def _cut_transformers(model: nn.Module, plan: CutPlan, world_size: int, device_type: str) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    _, cut_tensors, cut_experts = parts_of_transformers()
+    # For meta the meshes are of CPUs: torch has none of meta devices, and the tensors stay where they are.
+    ranks = init_device_mesh(device_type, (world_size,), mesh_dim_names=("tp",))
+    cut_tensors(model, ranks, plan.tensors)
+    if plan.experts:
+        groups = init_device_mesh(device_type, (world_size,), mesh_dim_names=("ep",))
+        cut_experts(model, groups, ranks, plan.experts, ep_implementation="all_reduce")
 
 
 def _untie(model: nn.Module, plan: CutPlan) -> dict[str, str]:

@@ -6,11 +6,13 @@ import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
 from day0.errors import Day0Error
+from day0.models.toy.model import ToyModel
+from day0.models.toy.ranks import heads_of_toy, plan_of_toy
 
 __all__ = ["CutPlan", "check_sizes", "parts_of_transformers", "plan_of", "wild"]
 
@@ -44,6 +46,11 @@ def plan_of(model: Any, world_size: int, source: str, *, whole_experts: bool = F
 
     Raises Day0Error if it has none, or one that is refused.
     """
+    if isinstance(model, ToyModel):
+        own, own_experts = plan_of_toy(model)
+        if whole_experts and not own_experts:
+            _refuse_experts(model, source)
+        return CutPlan(tensors=own, experts=own_experts, unused=())
     rules: dict[str, str] = dict(getattr(model, "_tp_plan", None) or {})
     if not rules or not hasattr(model, "_resolve_parallel_plans"):
         raise Day0Error(
@@ -55,15 +62,19 @@ def plan_of(model: Any, world_size: int, source: str, *, whole_experts: bool = F
     # Some families leave their experts to a plan of their own; without it each rank would hold all of them.
     experts_plan = dict(getattr(model, "_ep_plan", None) or {})
     if whole_experts and not experts_plan:
-        what = f"{type(model).__name__} has no expert-parallel plan, so nobody said which experts go to which rank"
-        facts = ("a plan is base_model_ep_plan of a transformers config",)
-        raise Day0Error(source, what, facts=facts, hint="leave --whole-experts away")
+        _refuse_experts(model, source)
     whole = {} if "moe_tp_experts" in rules.values() and not whole_experts else experts_plan
     tensors, experts = _resolved(model, world_size, source, with_experts=bool(whole))
     matched = {wild(name) for name in (*tensors, *experts)}
     matched |= {name.rpartition(".")[0] for name in matched}
     unused = tuple(sorted(rule for rule in (*rules, *whole) if rule not in matched))
     return CutPlan(tensors=tensors, experts=experts, unused=unused)
+
+
+def _refuse_experts(model: Any, source: str) -> NoReturn:
+    what = f"{type(model).__name__} has no expert-parallel plan, so nobody said which experts go to which rank"
+    facts = ("a plan is base_model_ep_plan of a transformers config",)
+    raise Day0Error(source, what, facts=facts, hint="leave --whole-experts away")
 
 
 def parts_of_transformers() -> tuple[Any, Any, Any]:
@@ -98,7 +109,7 @@ def _resolved(model: Any, world_size: int, source: str, *, with_experts: bool) -
 def check_sizes(model: Any, plan: CutPlan, world_size: int, source: str) -> None:
     """Refuse what does not divide: then ranks would have different shapes, or heads would be cut through."""
     faults = [*_heads_that_do_not_divide(model, plan.tensors, world_size)]
-    parameters = dict(model.named_parameters())
+    parameters = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     for name, style in plan.all.items():
         dim = _cut_dimension(style, parameters[name]) if name in parameters else None
         if dim is None:
@@ -121,6 +132,11 @@ def check_sizes(model: Any, plan: CutPlan, world_size: int, source: str) -> None
 
 
 def _heads_that_do_not_divide(model: Any, plan: dict[str, str], world_size: int) -> Iterator[str]:
+    if isinstance(model, ToyModel):
+        for field, count in heads_of_toy(model).items():
+            if count % world_size:
+                yield f"{field} is {count}"
+        return
     config = model.config.get_text_config()
     cut = {name.rpartition(".")[2] for name, style in plan.items() if "colwise" in style and ".self_attn." in name}
     for field in _HEADS:
@@ -137,4 +153,4 @@ def _cut_dimension(style: str, parameter: torch.Tensor) -> int | None:
         return dims - 2 if dims > 1 else 0
     if style in ("rowwise", "rowwise_rep", "rowwise_split_input", "packed_rowwise", "embedding_colwise"):
         return dims - 1 if dims > 1 else None
-    return 0 if style in ("embedding_rowwise", "grouped_gemm") else None
+    return 0 if style in ("embedding_rowwise", "grouped_gemm", "heads") else None

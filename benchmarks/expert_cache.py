@@ -97,6 +97,10 @@ class Bench:
                 key: tuple(Packed(codes=p.codes.to(self.device), scales=p.scales.to(self.device)) for p in one)
                 for key, one in self.packed.items()
             }
+        asked = self.workspace(slots=1)
+        self.packed = {
+            key: tuple(asked.settled(number, p) for number, p in enumerate(one)) for key, one in self.packed.items()
+        }
         self.x_NW = torch.randn(options.tokens, width, generator=generator).to(self.device, torch.bfloat16)
         self.slots = max(routing.layers, int(options.share * routing.layers * routing.experts))
         self.scratch = max(1, routing.per_step())
@@ -110,10 +114,7 @@ class Bench:
             scratch=self.scratch,
             policy=self.options.policy,
         )
-        decode = pick_tier(self.options.tier, self.device.type).decode
-        workspace = Fp8Workspace(
-            self.matrices, plan.slots + plan.scratch, decode=decode, layout=self.options.layout, device=self.device
-        )
+        workspace = self.workspace(slots=plan.slots + plan.scratch)
         cache = ExpertCache(workspace, plan, threads=self.options.threads if overlapped else 0, batch=int(overlapped))
         self.settle()
         began = time.perf_counter()
@@ -125,6 +126,18 @@ class Bench:
         found = cache.metrics()
         cache.close()
         return seconds, found
+
+    def workspace(self, slots: int) -> Fp8Workspace:
+        """Return slots for these experts."""
+        tier = pick_tier(self.options.tier, self.device.type)
+        return Fp8Workspace(
+            self.matrices,
+            slots,
+            decode=tier.decode,
+            scaled=tier.scaled,
+            layout=self.options.layout,
+            device=self.device,
+        )
 
     def step(self, cache: ExpertCache, layer: int, needed: tuple[int, ...]) -> None:
         """Convert what is missing, and multiply."""

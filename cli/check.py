@@ -13,7 +13,6 @@ from pathlib import Path
 from day0.analyzers.cases.captured import find_captured, index_hash
 from day0.analyzers.cases.case import Case
 from day0.analyzers.cases.plan import plan_cases
-from day0.analyzers.cases.ways.run import device_count
 from day0.analyzers.checking.check import Kept, run_cases, write_reproducers
 from day0.analyzers.checking.expect import apply_expected
 from day0.analyzers.checking.limits import Limits
@@ -24,6 +23,7 @@ from day0.cli.rundir import write_atomically
 from day0.cli.session import Session
 from day0.cli.threads import threads_for
 from day0.codec import body_hash
+from day0.devices.open import device_count
 from day0.errors import Day0Error
 from day0.hashing import hash_file, hash_json
 from day0.records import CaseResult, Lock, ModelCheck, NumericsReport, Trace

@@ -37,9 +37,9 @@ def _run(talk: Talk, run: RanksRun) -> None:
         talk.say(f"    {safe(reason)}")
     if run.planted and run.metrics.get("planted_calls") == 0:
         talk.say("    the planted fault was never reached")
-    for gate in run.gates:
-        if gate.verdict == "inconclusive" and not run.metrics.get("ranks_lost"):
-            talk.say(f"    [yellow]not decided[/yellow]: {safe(gate.reason)}")
+    undecided = () if run.metrics.get("ranks_lost") else [one for one in run.gates if one.verdict == "inconclusive"]
+    for reason in dict.fromkeys(one.reason for one in undecided):
+        talk.say(f"    [yellow]not decided[/yellow]: {safe(reason)}")
     for one in run.results:
         _log(talk, one)
     if "decode_s" in run.metrics:
@@ -65,6 +65,10 @@ def _figures(run: RanksRun) -> str:
     ]
     if "weights_over_fit" in figures:
         parts.append(f"{figures['weights_over_fit']:.3f} of what day0 fit predicts")
+    if "peak_bytes" in figures:
+        parts.append(f"{figures['peak_bytes'] / MIB:.2f} MiB in use at most")
+    if "memory_over_plan" in figures:
+        parts.append(f"{figures['memory_over_plan']:.3f} of the prediction")
     if run.ranks > 1:
         share, least = figures["decode_collective_share"], figures["decode_collective_share_least"]
         parts.append(f"collectives {least:.0%} to {share:.0%} of a token's time")

@@ -15,7 +15,16 @@ import torch
 
 from day0.converters.tables import HALVES, HIGHEST, LOWEST, FloatLayout, encode
 
-__all__ = ["LEAST_SCALE", "Bounds", "bounds_of", "group_windows", "present", "reduce_blocks"]
+__all__ = [
+    "ALL_CODES",
+    "LEAST_SCALE",
+    "Bounds",
+    "bounds_of",
+    "group_window",
+    "group_windows",
+    "present",
+    "reduce_blocks",
+]
 
 LEAST_SCALE = -126
 """A float32 scale stays normal, and an E8M0 scale stays in range."""
@@ -102,6 +111,13 @@ def _windows_of_sets(layout: FloatLayout) -> torch.Tensor:
 
 
 ALL_CODES = 0xFE
+"""The set of all magnitudes."""
+
+
+def group_window(layout: FloatLayout, marks: int) -> tuple[int, int, int]:
+    """Return for a set of magnitudes the lowest exact, the lowest normal and the highest exact k."""
+    low, normal, high = (int(one) for one in _windows_of_sets(layout)[marks])
+    return low, normal, high
 
 
 def group_windows(layout: FloatLayout, bytes_RG: torch.Tensor, marks_RG: torch.Tensor | None) -> Bounds:
@@ -112,7 +128,7 @@ def group_windows(layout: FloatLayout, bytes_RG: torch.Tensor, marks_RG: torch.T
     exponent = bytes_RG.to(torch.int16) - 127
     windows = _windows_of_sets(layout)
     if marks_RG is None:
-        low, normal, high = (int(one) for one in windows[ALL_CODES])
+        low, normal, high = group_window(layout, ALL_CODES)
         silent = bytes_RG == NAN_BYTE
         parts = (exponent - high, exponent - low, exponent - normal)
     else:
@@ -154,7 +170,7 @@ def _plain(layout: FloatLayout, bytes_RG: torch.Tensor, block_rows: int, block_g
     if bool((largest == NAN_BYTE).any()):
         return reduce_blocks(group_windows(layout, bytes_RG, None), block_rows, block_groups)
     smallest = _pool(bytes_RG, block_rows, block_groups, largest=False, fill=NAN_BYTE)
-    low, normal, high = (int(one) for one in _windows_of_sets(layout)[ALL_CODES])
+    low, normal, high = group_window(layout, ALL_CODES)
     top, bottom = largest.to(torch.int16) - 127, smallest.to(torch.int16) - 127
     return Bounds(top=top - high, exact=bottom - low, normal=bottom - normal)
 

@@ -19,6 +19,7 @@ from day0.converters.folder import MANIFEST
 from day0.converters.header import read_header
 from day0.converters.journal import JOURNAL, Journal, Stamps
 from day0.converters.plan import Item, Plan, refuse_inexact
+from day0.converters.processes import can_fork, write_in_processes
 from day0.converters.shard import Stopped, write_shard
 from day0.converters.summary import report_of, size_of
 from day0.converters.textfile import read_text
@@ -234,22 +235,39 @@ def _shards(
     progress = _Progress(total, {name: size_of(items) for name, items in open_.items()}, watch)
     lock = threading.Lock()
 
+    def write(name: str, step: Callable[[int], None]) -> dict[str, Verdict]:
+        return write_shard(target / name, open_[name], plan.parameters, tier.decode, step)
+
+    def finished(name: str, found: dict[str, Verdict]) -> None:
+        _refuse_changed(plan, open_[name])
+        _refuse_surprise(plan, open_[name], found)
+        with lock:
+            journal.add(name, found, _stamps(plan, open_[name]))
+
+    if jobs > 1 and len(open_) > 1 and tier.forks and can_fork():
+        write_in_processes(tuple(open_), target, write, jobs, step=progress.step, finished=finished)
+    else:
+        _in_threads(tuple(open_), write, jobs, progress, finished)
+    return journal.done
+
+
+def _in_threads(
+    names: tuple[str, ...],
+    write: Callable[[str, Callable[[int], None]], dict[str, Verdict]],
+    jobs: int,
+    progress: _Progress,
+    finished: Callable[[str, dict[str, Verdict]], None],
+) -> None:
     def one(name: str) -> None:
         if progress.stop.is_set():
             return
         try:
-            found = write_shard(
-                target / name, open_[name], plan.parameters, tier.decode, lambda count: progress.step(name, count)
-            )
-            _refuse_changed(plan, open_[name])
-            _refuse_surprise(plan, open_[name], found)
+            finished(name, write(name, lambda count: progress.step(name, count)))
         except Stopped:
             return
-        with lock:
-            journal.add(name, found, _stamps(plan, open_[name]))
 
     with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
-        running = [pool.submit(one, name) for name in open_]
+        running = [pool.submit(one, name) for name in names]
         try:
             ended, _ = wait(running, return_when=FIRST_EXCEPTION)
             for done in ended:
@@ -257,7 +275,6 @@ def _shards(
         finally:
             # On a failure or Ctrl-C the others stop at their next tile and leave no half file.
             progress.stop.set()
-    return journal.done
 
 
 def _refuse_surprise(plan: Plan, items: tuple[Item, ...], found: dict[str, Verdict]) -> None:

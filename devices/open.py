@@ -9,7 +9,16 @@ import torch
 from day0.devices.profile import DeviceProfile
 from day0.errors import USER_ERRORS, Day0Error
 
-__all__ = ["device_counts", "device_title", "memory_allocated", "open_torch_device", "synchronize"]
+__all__ = [
+    "device_count",
+    "device_counts",
+    "device_index",
+    "device_title",
+    "memory_allocated",
+    "open_torch_device",
+    "synchronize",
+    "use_device",
+]
 
 
 def open_torch_device(profile: DeviceProfile) -> torch.device:
@@ -51,6 +60,32 @@ def _import(profile: DeviceProfile, module: str) -> None:
             f"import_module '{module}' fails: {type(error).__name__}: {error}",
             hint=f"try it alone: python -c 'import {module}'",
         ) from None
+
+
+def device_count(device: torch.device) -> int:
+    """Return how many devices of this type there are; one CPU."""
+    count = getattr(getattr(torch, device.type, None), "device_count", None)
+    return int(count()) if count is not None and device.type != "cpu" else 1
+
+
+def device_index(device: torch.device) -> int:
+    """Return which device of its type it is; the current one where it was named without an index, 0 for a CPU."""
+    ask = getattr(getattr(torch, device.type, None), "current_device", None)
+    if device.index is not None or ask is None or device.type == "cpu":
+        return device.index or 0
+    return int(ask())
+
+
+def use_device(device: torch.device, number: int | None) -> torch.device:
+    """Make one device of a type the current one of this process, the given one, counted round, and return it.
+
+    Where there is one device, and without a number, it stays the one it is.
+    """
+    count = device_count(device)
+    if number is None or count < 2:
+        return device
+    getattr(torch, device.type).set_device(number % count)
+    return device if device.index is None else torch.device(device.type, number % count)
 
 
 def synchronize(device: torch.device) -> None:

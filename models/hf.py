@@ -62,6 +62,10 @@ def open_hf(plan: ModelPlan) -> ModelSpec:
     def build(device: str) -> nn.Module:
         return _build(_maker(auto, model_class, config), config, dtype, device, plan, class_name)
 
+    def draw(device: str) -> nn.Module:
+        with torch.device(device):
+            return build(device)
+
     return ModelSpec(
         source=plan.source,
         overrides={key: json.dumps(value) for key, value in sorted(plan.set.items())},
@@ -72,6 +76,7 @@ def open_hf(plan: ModelPlan) -> ModelSpec:
         sparse_top_k=_sparse_top_k(text),
         max_positions=optional_int(text, "max_position_embeddings"),
         build=build,
+        draw=draw,
         image_inputs=image_inputs if model_class is not None and has_vision(model_class.forward, config) else None,
         shrink=None if plan.shrink else lambda: open_hf(plan.model_copy(update={"shrink": True})),
         shrunk=shrunk,

@@ -70,6 +70,8 @@ class ModelSpec:
     """Gives the same model in a small size; None where nobody knows how."""
     shrunk: dict[str, str] = field(default_factory=dict)
     """Config fields that were made smaller, `before -> after`; empty for the model as it is."""
+    draw: Callable[[str], nn.Module] | None = None
+    """Builds the model with weights drawn on the device itself: other values than `build` makes, and much sooner."""
     own: Callable[[str], nn.Module] | None = None
     """Builds the model with nothing but its own code, where `build` makes modules of it call our operators."""
     read_weights: Callable[[], Callable[[str], torch.Tensor]] | None = None

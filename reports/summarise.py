@@ -79,9 +79,14 @@ def _why(bundle: Bundle, stages: tuple[Stage, ...]) -> str:
     held = counted(counts.get("pass", 0), "numerics case") + (
         f" held on the device, {away:,} on the CPU" if away else " held"
     )
-    steps = counted(len(bundle.canary.stages), "canary stage") if bundle.canary else "no canary stage"
+    passed = [stage for stage in bundle.canary.stages if stage.status == "pass"] if bundle.canary else []
+    undecided = sum(len(stage.warnings) for stage in passed)
+    steps = counted(len(passed), "canary stage") if passed else "no canary stage"
+    met = (
+        f"{steps} met their gates, {counted(undecided, 'gate')} not decided" if undecided else f"{steps} met every gate"
+    )
     signatures = counted(len(bundle.trace.entries), "signature")
-    return f"all {signatures} have an implementation on {bundle.device}, {held}, and {steps} met every gate"
+    return f"all {signatures} have an implementation on {bundle.device}, {held}, and {met}"
 
 
 def _caveats(bundle: Bundle, weights: Weights, chosen: tuple[Choice, ...]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import signal
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -64,14 +64,22 @@ class Answer:
 
 
 def starter(loaded: Loaded, setting: Setting, *, fork: bool | None = None) -> Start:
-    """Return how workers are started: copies of this process where the device allows it, else fresh ones."""
+    """Return how workers are started: copies of this process where the device allows it, else fresh ones.
+
+    They are spread over the devices of the type, unless the profile names one of them.
+    """
+    named = ":" in setting.profile.torch_device
+
+    def at(place: Place) -> Place:
+        return replace(place, device=None) if named else place
+
     if loaded.device.type in ("cpu", "sim") if fork is None else fork:
         warm()
         forked = multiprocessing.get_context("fork")
-        return lambda link, place: forked.Process(target=serve_forked, args=(link, loaded, place))
+        return lambda link, place: forked.Process(target=serve_forked, args=(link, loaded, at(place)))
     # Most devices cannot be used in a copy of a process that has opened them.
     spawned, text = multiprocessing.get_context("spawn"), setting.model_dump_json(by_alias=True)
-    return lambda link, place: spawned.Process(target=serve_spawned, args=(link, text, place))
+    return lambda link, place: spawned.Process(target=serve_spawned, args=(link, text, at(place)))
 
 
 class Pool:
@@ -90,7 +98,7 @@ class Pool:
         shutil.rmtree(self.folder, ignore_errors=True)  # of a run that was killed
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
-            self._workers = [self._new()]
+            self._workers = [self._new(0)]
             self.notes = self._workers[0].ready()
         except BaseException:
             self.__exit__(None, None, None)
@@ -110,7 +118,7 @@ class Pool:
         """Yield what becomes of each job, in the order in which they end."""
         waiting, left = deque(jobs), len(jobs)
         while len(self._workers) < min(self._count, len(jobs)):
-            self._workers.append(self._new())
+            self._workers.append(self._new(len(self._workers)))
         while left:
             for worker in self._workers:
                 worker.feed(waiting)
@@ -164,12 +172,17 @@ class Pool:
     def _replace(self, worker: _Worker) -> _Worker:
         worker.end()
         self.replaced += 1
-        fresh = self._new()
-        self._workers[self._workers.index(worker)] = fresh
+        place = self._workers.index(worker)
+        fresh = self._workers[place] = self._new(place)
         return fresh
 
-    def _new(self) -> _Worker:
-        return _Worker(self._start, self.folder, next(self._numbers))
+    def _new(self, device: int) -> _Worker:
+        return _Worker(self._start, self.folder, next(self._numbers), device)
+
+    @property
+    def devices(self) -> tuple[int | None, ...]:
+        """On which device of several each worker is; None before it has said so."""
+        return tuple(worker.device for worker in self._workers)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,19 +202,20 @@ class _Watched:
 class _Worker:
     """One process, with what it was asked and has not answered."""
 
-    def __init__(self, start: Start, folder: Path, number: int) -> None:
+    def __init__(self, start: Start, folder: Path, number: int, device: int) -> None:
         self.log, path = folder / f"{number}.log", folder / f"{number}.board"
         self.board = Board(path)
         self.outstanding: deque[Job] = deque()
         self.answers = 0
         self.greeted: tuple[str, ...] | None = None
+        self.device: int | None = None
         self.retried: _Ending | None = None
         """Set while the case in flight is one that ended another worker."""
         self._watched = _Watched()
         self._kills = oom_kills()
         self._began = time.monotonic()
         self._link, theirs = multiprocessing.Pipe()
-        self._process = start(theirs, Place(log=str(self.log), board=str(path), parent=os.getpid()))
+        self._process = start(theirs, Place(log=str(self.log), board=str(path), parent=os.getpid(), device=device))
         self._process.start()
         theirs.close()  # else its end would never be seen
         # Children of a kernel hold the pipe open, so the death of the process itself is waited for.
@@ -241,7 +255,7 @@ class _Worker:
         """Take its first message. Raises Day0Error with what kept it from working."""
         if "where" in message:
             raise Day0Error(message["where"], message["what"], facts=tuple(message["facts"]), hint=message["hint"])
-        self.greeted = tuple(message["notes"])
+        self.greeted, self.device = tuple(message["notes"]), message.get("device")
 
     def receive(self) -> tuple[dict[str, Any] | None, _Ending]:
         """Return the next message, or None and how it ended."""

@@ -12,9 +12,8 @@ from pydantic import BaseModel, ConfigDict
 
 from day0.analyzers.cases.case import Case
 from day0.analyzers.cases.plan import plan_cases
-from day0.analyzers.cases.ways.run import device_count
 from day0.analyzers.checking.limits import Limits
-from day0.devices.open import open_torch_device
+from day0.devices.open import device_count, open_torch_device
 from day0.devices.profile import DeviceProfile
 from day0.implementation import Implementation
 from day0.playbook import CheckPlan

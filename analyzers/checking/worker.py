@@ -14,7 +14,7 @@ import os
 import resource
 import signal
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from day0.analyzers.checking.leftovers import Leftovers
 from day0.analyzers.checking.outcome import Outcome, first_line
 from day0.analyzers.checking.setting import Loaded, Setting, load, warm
 from day0.analyzers.checking.watch import watched
+from day0.devices.open import device_index, use_device
 from day0.devices.sim.planting import PLANTED, Planting
 from day0.errors import USER_ERRORS, Day0Error
 from day0.records import CaseResult
@@ -42,6 +43,8 @@ class Place:
     log: str
     board: str
     parent: int
+    device: int | None = None
+    """On which device of several its cases run, counted round; None: on the one that the profile names."""
 
 
 def serve_spawned(connection: Connection, text: str, place: Place) -> None:
@@ -90,6 +93,7 @@ def _refuse(connection: Connection, error: Day0Error) -> None:
 
 
 def _serve(connection: Connection, loaded: Loaded, place: Place) -> None:
+    loaded = replace(loaded, device=use_device(loaded.device, place.device))
     with contextlib.ExitStack() as stack:
         try:
             active = stack.enter_context(activate(loaded.lock, loaded.device, watched(loaded.implementations)))
@@ -99,7 +103,7 @@ def _serve(connection: Connection, loaded: Loaded, place: Place) -> None:
         teller = _Teller(Path(place.board))
         bench = Bench(device=loaded.device, active=active, lock=loaded.lock, limits=loaded.limits, teller=teller)
         worker = _Worker(bench=bench, loaded=loaded, leftovers=Leftovers(log=Path(place.log)))
-        connection.send_bytes(json.dumps({"notes": active.notes}).encode())
+        connection.send_bytes(json.dumps({"notes": active.notes, "device": device_index(loaded.device)}).encode())
         with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
             while True:
                 answer = worker.answer(json.loads(connection.recv_bytes()))

@@ -56,9 +56,16 @@ def wait_for(result: Any) -> None:
     works = result if isinstance(result, tuple) else (result,)
     for one in works:
         if isinstance(one, torch.ScriptObject):
-            torch._C._distributed_c10d.Work.unbox(one).wait()
+            work = _work_of(one)
+            if work is not None:
+                work.wait()
         elif isinstance(one, torch.Tensor):
             torch.ops._c10d_functional.wait_tensor(one)
+
+
+def _work_of(boxed: torch.ScriptObject) -> torch.distributed.Work | None:
+    """Return the work to wait for; None over NCCL, where a call that blocks runs on the caller's stream."""
+    return torch._C._distributed_c10d.Work.unbox(boxed)
 
 
 class CollectiveWatch(TorchDispatchMode):

@@ -182,11 +182,13 @@ class _Selection(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if not self.inside or func.name() != "aten::topk":
+        if not self.inside or func.name() not in ("aten::topk", "day0::topk_tokens"):
             return func(*args, **kwargs)
         scores_RN, k = args[0], args[1]
         if k >= scores_RN.shape[-1]:
             return func(*args, **kwargs)
+        if func.name() == "day0::topk_tokens":
+            return self._ours(func, args, kwargs)
         values_RK, places_RK = func(scores_RN, k + 1, *args[2:], **kwargs)
         self.planted.calls += 1
         # Where the one too many is masked, the row has no more tokens than it may take.
@@ -195,3 +197,12 @@ class _Selection(TorchDispatchMode):
         value_R = torch.where(real_R, values_RK[..., -1], values_RK[..., -2])
         chosen_RK = torch.cat((places_RK[..., : k - 1], last_R[..., None]), dim=-1)
         return torch.cat((values_RK[..., : k - 1], value_R[..., None]), dim=-1), chosen_RK
+
+    def _ours(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Do the same to our operator, which gives -1 where a row has no more tokens, and how many it has."""
+        k = args[1]
+        more_RK, _ = func(args[0], k + 1, *args[2:], **kwargs)
+        self.planted.calls += 1
+        last_R = torch.where(more_RK[..., -1] >= 0, more_RK[..., -1], more_RK[..., -2])
+        chosen_RK = torch.cat((more_RK[..., : k - 1], last_R[..., None]), dim=-1)
+        return chosen_RK, (chosen_RK >= 0).sum(dim=-1, dtype=torch.int32)

@@ -28,6 +28,8 @@ GATES = (
     Gate(metric="unexplained_tokens", rule="==", limit=0),
     Gate(metric="weights_over_fit", rule="<=", limit=1.1),
     Gate(metric="weights_over_fit", rule=">=", limit=0.9),
+    Gate(metric="memory_over_plan", rule="<=", limit=1.1),
+    Gate(metric="memory_over_plan", rule=">=", limit=0.9),
 )
 METRICS: dict[str, str] = {
     "ranks_lost": "ranks that died, hung or raised, and those that lost them",
@@ -40,6 +42,7 @@ METRICS: dict[str, str] = {
     "token_disagreements": "ranks that generate other tokens than rank 0",
     "unexplained_tokens": "tokens unlike the whole model's that its margins do not explain",
     "weights_over_fit": "bytes of weights of the fullest rank over what `day0 fit` predicts",
+    "memory_over_plan": "most bytes of a rank in prefill and decode over what a run of the cut model on meta predicts",
     "logits_same_bits": "1 where the logits have the same bits on all ranks",
     "planted_calls": "how often a planted fault was reached",
     "prefill_s": "seconds of a prefill on the slowest rank",
@@ -48,6 +51,10 @@ METRICS: dict[str, str] = {
     "decode_collective_share": "the same for decode",
     "decode_collective_share_least": "the same on the rank that waits least",
     "weight_bytes": "bytes of weights of the fullest rank",
+    "peak_bytes": "most bytes of the fullest rank in a prefill and a token of decode: weights, caches, activations",
+    "predicted_bytes": "the prediction of them",
+    "other_bytes": "bytes beside them that libraries hold, on the rank with most",
+    "allocated_bytes": "the most that the device's allocator gave out, on the rank with most",
     "max_rss_bytes": "most host memory of a rank, the reference on rank 0 included",
 }
 SLOWEST = (
@@ -57,7 +64,11 @@ SLOWEST = (
     "decode_collective_share",
     "max_rss_bytes",
     "weight_bytes",
+    "other_bytes",
+    "allocated_bytes",
 )
+NOT_PREDICTED = Figure(None, why="nobody predicted it")
+NO_GOLDEN = Figure(None, why="only times were asked for, and no golden was made")
 MOST_REASONS = 12
 SAME_RESULTS = ("all_reduce", "all_gather", "broadcast")
 """What gives every rank the same; the others give each its own part."""
@@ -75,7 +86,12 @@ class _Found:
 
 
 def judge_run(
-    setting: RanksSetting, place: int, ends: Sequence[RankResult], folder: Path, fit_bytes: Figure
+    setting: RanksSetting,
+    place: int,
+    ends: Sequence[RankResult],
+    folder: Path,
+    fit_bytes: Figure,
+    plan_bytes: Figure = NOT_PREDICTED,
 ) -> RanksRun:
     """Return the verdict of one scenario of a start, from the facts in its folder and how the ranks ended."""
     read = ((one.rank, _facts(folder, place, one.rank)) for one in ends)
@@ -88,7 +104,7 @@ def judge_run(
         collectives_wrong=wrong,
         choices=tuple(_choices(folder, place, setting.ranks, facts)) if len(facts) == len(ends) else (),
     )
-    figures = _figures(found, fit_bytes)
+    figures = _figures(found, fit_bytes) | _memory(found, plan_bytes)
     gates = judge_gates(GATES, figures)
     numbers = {name: one for name, one in figures.items() if not isinstance(one, Figure)}
     numbers |= {name: one.value for name, one in figures.items() if isinstance(one, Figure) and one.value is not None}
@@ -108,7 +124,7 @@ def judge_run(
 
 def _most(reasons: Iterator[str], failed: tuple[str, ...]) -> tuple[str, ...]:
     """Return the first reasons of a run that failed; the gates stand for what has no line of its own."""
-    said = (*reasons, *(one for one in failed if one.startswith("weights"))) or failed
+    said = (*reasons, *(one for one in failed if one.startswith(("weights", "memory")))) or failed
     if not failed:
         return ()
     more = (f"and {len(said) - MOST_REASONS} more",) if len(said) > MOST_REASONS else ()
@@ -136,7 +152,7 @@ def _figures(found: _Found, fit_bytes: Figure) -> dict[str, float | Figure]:
         "collectives_unsupported": float(sum(c.status == "unsupported" for one in results for c in one.collectives)),
         "choice_disagreements": float(len(found.choices)),
         "choices_wrong": _sum(results, "choices_wrong"),
-        "diverged_ranks": float(sum(bool(one.first_divergent) for one in results)),
+        "diverged_ranks": _diverged(results),
         "logits_wrong": _logits_wrong(results),
         "token_disagreements": float(sum(one.tokens != first.tokens for one in results)),
         "unexplained_tokens": _sum(results, "unexplained_tokens"),
@@ -151,11 +167,35 @@ def _figures(found: _Found, fit_bytes: Figure) -> dict[str, float | Figure]:
     return figures
 
 
-def _sum(results: Sequence[RankResult], name: str) -> float:
+def _memory(found: _Found, predicted: Figure) -> dict[str, float | Figure]:
+    """Hold the fullest rank's measured bytes against the prediction; nothing where a rank was lost."""
+    results = [one.result for one in found.facts.values()]
+    if any(one.status != "done" for one in found.ends):
+        return {}
+    figures: dict[str, float | Figure] = {"predicted_bytes": predicted}
+    if any("step_bytes" not in one.metrics for one in results):
+        planted = any(one.planted_calls for one in found.facts.values())
+        why = "with a planted fault it is not measured" if planted else "the device does not count what is allocated"
+        return figures | {"memory_over_plan": Figure(None, why=f"memory: {why}")}
+    peak = max(one.metrics["weight_bytes"] + one.metrics["step_bytes"] for one in results)
+    return figures | {"peak_bytes": peak, "memory_over_plan": _over(peak, predicted)}
+
+
+def _diverged(results: Sequence[RankResult]) -> float | Figure:
+    if any("diverges_at" not in one.metrics for one in results):
+        return NO_GOLDEN
+    return float(sum(bool(one.first_divergent) for one in results))
+
+
+def _sum(results: Sequence[RankResult], name: str) -> float | Figure:
+    if any(name not in one.metrics for one in results):
+        return NO_GOLDEN
     return sum(one.metrics[name] for one in results)
 
 
 def _logits_wrong(results: Sequence[RankResult]) -> float | Figure:
+    if any("prefill_wrong" not in one.metrics for one in results):
+        return NO_GOLDEN
     wrong = sum(one.metrics[f"{phase}_wrong"] for one in results for phase in ("prefill", "decode"))
     unknown = [one for one in results if one.metrics["prefill_not_comparable"] or one.metrics["decode_not_comparable"]]
     if unknown and not wrong:

@@ -30,7 +30,7 @@ from day0.models.driver import greedy, step
 from day0.models.spec import decoder_layers
 from day0.records import ModuleError, ModuleResult
 
-__all__ = ["Followed", "Generated", "Rank", "follow", "generate", "held_bytes", "time_steps"]
+__all__ = ["Followed", "Generated", "Rank", "follow", "generate", "time_steps"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,17 +63,9 @@ class Generated:
     """A greedy generation with choices of the rank's own."""
 
     tokens: tuple[int, ...]
-    unexplained: int
+    unexplained: int | None
+    """None where there is nothing to hold them against."""
     choices: dict[Place, Choice]
-
-
-def held_bytes(model: nn.Module) -> int:
-    """Return the bytes of memory behind a model's parameters and buffers, each piece of memory once."""
-    pieces = {}
-    for value in (*model.parameters(), *model.buffers()):
-        local = getattr(value, "to_local", lambda value=value: value)()
-        pieces[local.untyped_storage()._cdata] = local.untyped_storage().nbytes()
-    return sum(pieces.values())
 
 
 def follow(rank: Rank, calls: Pass, reference: Reference) -> Followed:
@@ -170,11 +162,14 @@ def _whole(model: nn.Module) -> frozenset[str]:
     return frozenset({"", *(".".join(parts[:count]) for count in range(len(parts) + 1))})
 
 
-def generate(rank: Rank, prompt_BS: torch.Tensor, new_tokens: int, reference: Reference) -> Generated:
+def generate(rank: Rank, prompt_BS: torch.Tensor, new_tokens: int, reference: Reference | None) -> Generated:
     """Generate greedily; a token unlike the reference's is explained where its two best logits lie that near."""
     with Choices(rank.model) as heard:
         got_BN, logits_BNV = greedy(rank.model, prompt_BS.to(rank.device), new_tokens)
-    expected, row = reference.tokens_BN[0].tolist(), got_BN[0].tolist()
+    row = got_BN[0].tolist()
+    if reference is None:
+        return Generated(tokens=tuple(row), unexplained=None, choices=dict(heard.made))
+    expected = reference.tokens_BN[0].tolist()
     place = next((number for number, token in enumerate(row) if token != expected[number]), None)
     unexplained = 0
     if place is not None:

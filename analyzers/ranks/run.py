@@ -17,6 +17,7 @@ from day0.analyzers.parallel import cut_model, fake_group
 from day0.analyzers.ranks.faults import RANK_FAULTS, find_rank_faults
 from day0.analyzers.ranks.judge import judge_run
 from day0.analyzers.ranks.launch import launch
+from day0.analyzers.ranks.memory import predict_step
 from day0.analyzers.ranks.setting import RanksSetting, backend_of
 from day0.devices.open import open_torch_device
 from day0.devices.profile import DeviceProfile
@@ -44,6 +45,10 @@ class RanksRequest:
     whole_experts: bool = False
     new_tokens: int = 8
     repeats: int = 3
+    prompt_tokens: int = 0
+    """Tokens of the prompt; 0: a few, more than the sparse top-k where a golden of so many is affordable."""
+    time_only: bool = False
+    """Make no golden: times, memory, collectives and what ranks must agree on, of sizes for which one takes too long."""
     plants: tuple[str, ...] = ()
     """Faults, each in a run of its own; an empty text is a run without one."""
     step_s: float = 120.0
@@ -61,12 +66,13 @@ def run_ranks(request: RanksRequest, progress: Progress = lambda _: None) -> Ran
     progress(f"cutting {spec.class_name} on meta")
     for ranks in request.ranks:
         _refuse_cut(spec, ranks, whole_experts=request.whole_experts)
-    tokens, note = prompt_length(spec, request.new_tokens + request.repeats + 1)
+    tokens, note = _prompt(spec, request)
     study = study_model(spec, context=tokens, chunk=tokens)
     runs = []
     for setting in _settings(request, tokens):
         progress(f"{setting.ranks} ranks: starting")
-        runs += _start(setting, _fit_bytes(study, setting), progress)
+        memory = _predicted(spec, setting)
+        runs += _start(setting, _fit_bytes(study, setting), memory, progress)
     return RanksReport(
         model=spec.source,
         class_name=spec.class_name,
@@ -79,7 +85,7 @@ def run_ranks(request: RanksRequest, progress: Progress = lambda _: None) -> Ran
         new_tokens=request.new_tokens,
         runs=tuple(runs),
         scaling=_scaling(runs),
-        notes=tuple(one for one in (note, _unused(spec, request)) if one),
+        notes=tuple(one for one in (note, *_unused(spec, request)) if one),
     )
 
 
@@ -149,17 +155,37 @@ def _settings(request: RanksRequest, tokens: int) -> Iterator[RanksSetting]:
                 prompt_tokens=tokens,
                 new_tokens=request.new_tokens,
                 repeats=request.repeats,
+                time_only=request.time_only,
                 scenarios=scenarios,
                 step_s=request.step_s,
                 collective_s=request.collective_s,
             )
 
 
-def _start(setting: RanksSetting, fit_bytes: Figure, progress: Progress) -> list[RanksRun]:
+def _prompt(spec: ModelSpec, request: RanksRequest) -> tuple[int, str]:
+    """Return how many tokens the prompt has, and a note where that matters. Raises Day0Error for too many."""
+    after = request.new_tokens + 2 * request.repeats + 2
+    if not request.prompt_tokens:
+        return prompt_length(spec, after)
+    room = (spec.max_positions or 1 << 30) - after
+    if not 1 < request.prompt_tokens <= room:
+        what = f"a prompt of {request.prompt_tokens} tokens, and {after} after it, do not fit its positions"
+        raise Day0Error(spec.source, what, hint=f"give 2 to {room} tokens")
+    return request.prompt_tokens, ""
+
+
+def _predicted(spec: ModelSpec, setting: RanksSetting) -> Figure:
+    """Return the bytes of the fullest rank in a step, as a run of the cut model on meta says."""
+    device = torch.device(setting.profile.torch_device)
+    found = predict_step(spec, setting.ranks, setting.prompt_tokens, device, whole_experts=setting.whole_experts)
+    return Figure(None if found.bytes is None else float(found.bytes), why=found.why)
+
+
+def _start(setting: RanksSetting, fit_bytes: Figure, memory: Figure, progress: Progress) -> list[RanksRun]:
     with tempfile.TemporaryDirectory(prefix=f"day0-ranks-{os.getpid()}-") as name:
         folder = Path(name)
         ends = launch(setting, folder, progress)
-        return [judge_run(setting, place, ends, folder, fit_bytes) for place in range(len(setting.scenarios))]
+        return [judge_run(setting, place, ends, folder, fit_bytes, memory) for place in range(len(setting.scenarios))]
 
 
 def _fit_bytes(study: Study, setting: RanksSetting) -> Figure:
@@ -196,6 +222,8 @@ def _efficiency(fewest: RanksRun, here: RanksRun, name: str) -> float:
     return fewest.metrics[name] / (here.metrics[name] * more)
 
 
-def _unused(spec: ModelSpec, request: RanksRequest) -> str:
-    """Say what of the model no rank does."""
-    return "its vision branch was not run" if spec.image_inputs is not None else ""
+def _unused(spec: ModelSpec, request: RanksRequest) -> tuple[str, ...]:
+    """Say what of the model no rank does, and what was not compared."""
+    images = "its vision branch was not run" if spec.image_inputs is not None else ""
+    only = "times only: no golden was made, and numbers were compared between ranks alone" if request.time_only else ""
+    return images, only

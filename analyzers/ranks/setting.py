@@ -25,6 +25,8 @@ class RanksSetting(BaseModel):
     whole_experts: bool = False
     prompt_tokens: int
     new_tokens: int
+    time_only: bool = False
+    """Weights are drawn on the device and no golden is made: for sizes of which a golden takes too long."""
     repeats: int = 3
     """How often each collective is repeated, and each step timed."""
     scenarios: tuple[str, ...] = ("",)

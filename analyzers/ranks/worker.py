@@ -21,6 +21,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
+from torch import nn
 
 from day0.analyzers.modules.choices import Choice, Place
 from day0.analyzers.modules.passes import Pass, token_calls
@@ -29,7 +30,8 @@ from day0.analyzers.ranks.board import RankBoard
 from day0.analyzers.ranks.collective_calls import CollectiveWatch
 from day0.analyzers.ranks.collectives import check_collectives
 from day0.analyzers.ranks.faults import RANK_FAULTS, planted_in_rank
-from day0.analyzers.ranks.passes import Rank, follow, generate, held_bytes, time_steps
+from day0.analyzers.ranks.memory import held_bytes, measure_step
+from day0.analyzers.ranks.passes import Followed, Generated, Rank, follow, generate, time_steps
 from day0.analyzers.ranks.reference import Reference, make_reference, read_reference, write_reference
 from day0.analyzers.ranks.setting import LEAVING, Facts, RanksSetting, backend_of
 from day0.devices.open import open_torch_device
@@ -41,6 +43,7 @@ from day0.records import RankResult
 __all__ = ["main"]
 
 PROMPT_SEED = 2
+NOT_FOLLOWED = Followed(metrics={}, logits={}, first_divergent="", divergence="", wrong_choices={})
 
 
 def main(folder: Path) -> None:
@@ -125,30 +128,23 @@ class _Work:
         with planted_in_rank(name, self.number, setting.ranks, model) as planted:
             self.board.phase("collectives", setting.step_s)
             with self.watch:
-                collectives = check_collectives(self.device, setting.repeats) if setting.ranks > 1 else ()
+                collectives = check_collectives(self.device, setting.repeats)
             result = RankResult(rank=self.number, status="done", phase="done", collectives=collectives)
             return self._with_model(result, name).model_copy(update={"planted_calls": planted.calls})
 
     def _with_model(self, result: RankResult, name: str) -> Facts:
-        rank, setting = self.rank, self.setting
-        self.board.phase("module by module", setting.step_s)
-        with self.watch:
-            followed = follow(rank, self.calls, self.reference)
-            self.board.phase("generating", setting.step_s)
-            generated = generate(rank, self.prompt_BS, setting.new_tokens, self.reference)
-        timed = {}
-        if not name:  # how quick something wrong is says nothing
-            self.board.phase("timing", setting.step_s)
-            timed = time_steps(rank, self.prompt_BS, setting.repeats, self.watch)
-        self._write_choices(generated.choices, name)
+        rank = self.rank
+        followed, generated = self._compared()
         metrics = {
             **followed.metrics,
-            **timed,
+            **({} if name else self._measured()),  # how quick something wrong is says nothing
             "weight_bytes": float(held_bytes(rank.model)),
             "plan_bytes": float(rank.cut.info.parameter_bytes if rank.cut else held_bytes(rank.model)),
-            "unexplained_tokens": float(generated.unexplained),
             "max_rss_bytes": float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024),
         }
+        if generated.unexplained is not None:
+            metrics["unexplained_tokens"] = float(generated.unexplained)
+        self._write_choices(generated.choices, name)
         done = result.model_copy(
             update={
                 "metrics": dict(sorted(metrics.items())),
@@ -159,6 +155,32 @@ class _Work:
         )
         plan = rank.cut.info.plan if rank.cut else {}
         return Facts(result=done, logits=followed.logits, wrong_choices=followed.wrong_choices, plan=plan)
+
+    def _compared(self) -> tuple[Followed, Generated]:
+        """Run with the golden's choices and with the rank's own; without a golden the latter alone."""
+        rank, setting = self.rank, self.setting
+        with self.watch:
+            followed, reference = NOT_FOLLOWED, None
+            if not setting.time_only:
+                self.board.phase("module by module", setting.step_s)
+                reference = self.reference
+                followed = follow(rank, self.calls, reference)
+            self.board.phase("generating", setting.step_s)
+            return followed, generate(rank, self.prompt_BS, setting.new_tokens, reference)
+
+    def _measured(self) -> dict[str, float]:
+        """Return times, and memory where the device counts it."""
+        rank, setting = self.rank, self.setting
+        self.board.phase("measuring memory", setting.step_s)
+        memory = measure_step(rank.model, self._ids_BS.to(rank.device), rank.device)
+        found = {}
+        if memory is not None:
+            found = {"step_bytes": memory.step, "other_bytes": memory.other, "allocated_bytes": memory.allocated}
+        self.board.phase("timing", setting.step_s)
+        return {
+            **{name: float(size) for name, size in found.items()},
+            **time_steps(rank, self.prompt_BS, setting.repeats, self.watch),
+        }
 
     def _write_choices(self, choices: dict[Place, Choice], name: str) -> None:
         place = self.setting.scenarios.index(name)
@@ -197,7 +219,7 @@ class _Work:
         """The model, cut: parameters go to the device as they are cut, the rest follows."""
         setting, spec = self.setting, self._spec
         self.board.phase("cutting the model", setting.step_s)
-        model = spec.build("cpu").eval()
+        model = (self._drawn(spec) if setting.time_only else spec.build("cpu")).eval()
         cut = None
         if setting.ranks > 1:
             cut = cut_model(
@@ -208,6 +230,10 @@ class _Work:
                 whole_experts=setting.whole_experts,
             )
         return Rank(number=self.number, size=setting.ranks, device=self.device, model=model.to(self.device), cut=cut)
+
+    def _drawn(self, spec: ModelSpec) -> nn.Module:
+        """Build where the model will run, all of it before it is cut: the weights are the same on all ranks."""
+        return spec.draw(str(self.device)) if spec.draw is not None else spec.build("cpu")
 
     @cached_property
     def reference(self) -> Reference:

@@ -8,7 +8,6 @@ from contextlib import ExitStack
 import torch
 
 from day0.analyzers.cases.case import Case
-from day0.analyzers.cases.ways.run import device_count
 from day0.analyzers.checking.case import owner_of
 from day0.analyzers.selftest.bench import Bench, lock_with, open_bench
 from day0.analyzers.selftest.choosing import Planned, by_turns, cases_of, dtypes_of, plain_cases, spread_cases
@@ -18,6 +17,7 @@ from day0.analyzers.selftest.scoring import NOT_MEASURED, alarm_of, found_of, he
 from day0.analyzers.selftest.trying import FIRST_CASES, try_fault
 from day0.analyzers.selftest.usual.load import load_usual
 from day0.devices.faults.load import load_faults
+from day0.devices.open import device_count
 from day0.devices.profile import DeviceProfile
 from day0.implementation import Implementation
 from day0.playbook import CheckPlan

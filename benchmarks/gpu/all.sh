@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# All that needs a GPU, in order of worth, each step under a time limit, results under $OUT: about 22 minutes.
-# Steps by name: benchmarks/gpu/all.sh [tune] [figures] [playbooks] [models] [sparse]; without a name, all.
+# All that needs a GPU, in order of worth, each step under a time limit, results under $OUT: about half an hour.
+# Steps by name: benchmarks/gpu/all.sh [tune] [figures] [whole] [playbooks] [models] [sparse]; without a name, all.
 # PYTHON names an interpreter with torch, triton and what day0 needs; the repository itself need not be installed.
 set -u
 cd "$(dirname "$0")/../.."
@@ -33,6 +33,10 @@ if wanted figures; then # the table
   step sparse_decode 120 "$PYTHON" benchmarks/gpu/sparse_decode.py
   step figures 400 "$PYTHON" benchmarks/gpu/kernels.py --no-check --minutes 6.5 --seconds 40 --out "$OUT/figures.json" --figures "$OUT/mxfp4.log" "$OUT/sparse_decode.log"
 fi
+if wanted whole; then # whole models, and the sweep of sparse attention
+  step model 300 "$PYTHON" benchmarks/gpu/model.py --out "$OUT/model.json"
+  step sweep 150 "$PYTHON" benchmarks/gpu/sparse_decode.py --sweep --out "$OUT/sweeps.json"
+fi
 if wanted sparse; then # below, at and beyond the top-k, sparse against dense
   step sparse_against_dense 120 "$PYTHON" benchmarks/gpu/sparse_decode.py --context 1024 2048 4096 --batch 2 --compare-only
 fi
@@ -49,3 +53,4 @@ if wanted models; then # the traced shapes of three more models
   done
 fi
 cat "$OUT/steps.txt"
+echo "the page: $PYTHON benchmarks/gpu/table.py docs/figures/NAME.json docs/NAME.md --merge $OUT/*.json $OUT/mxfp4.log $OUT/sparse_decode.log"

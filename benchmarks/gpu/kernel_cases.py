@@ -52,6 +52,8 @@ class Case:
     make: Callable[[Maker], Call]
     eager: bool = True
     """Whether the reference, run on the device, is a peer: some would fill its memory, or take minutes."""
+    uncompiled: str = ""
+    """Why torch.compile is not given the reference."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,9 +133,9 @@ def indexer(m: Maker) -> Call:
     return (m.random(batch, 1, heads, dim), m.random(batch, keys, dim), weights, keys - 1), {}
 
 
-def topk(m: Maker) -> Call:
-    """2048 of 128 Ki tokens."""
-    return (m.random(m.size(8, 1), 1, m.size(131072, 70), dtype=torch.float32), m.size(2048, 16)), {}
+def topk(rows: int) -> Callable[[Maker], Call]:
+    """Return a maker of rows, of which 2048 of 128 Ki tokens are chosen."""
+    return lambda m: ((m.random(m.size(rows, 1), 1, m.size(131072, 70), dtype=torch.float32), m.size(2048, 16)), {})
 
 
 def prefill(m: Maker) -> Call:
@@ -224,14 +226,16 @@ CASES: dict[str, tuple[Case, ...]] = {
     ),
     "mxfp4_decode": (Case(name="bfloat16", make=packed),),
     "lightning_indexer": (Case(name="decode_128k", make=indexer),),
-    "topk_tokens": (Case(name="decode_128k", make=topk),),
+    "topk_tokens": (Case(name="decode_128k_batch_1", make=topk(1)), Case(name="decode_128k", make=topk(32))),
     "sparse_mla_prefill": (Case(name="queries_of_32k", make=prefill, eager=False),),
     "sparse_mla_decode": (
         Case(name="plain_128k", make=decode("plain"), eager=False),
         Case(name="fp8_656_128k", make=decode("fp8_656"), eager=False),
     ),
     "kda_recurrent": (Case(name="decode", make=kda(32, 1)),),
-    "kda_chunked": (Case(name="prefill_8k", make=kda(1, 8192, 16)),),
+    "kda_chunked": (
+        Case(name="prefill_8k", make=kda(1, 8192, 16), uncompiled="it would unroll 512 chunks, for minutes"),
+    ),
     "fused_experts": (
         Case(name="decode", make=experts(64, 64, 8), eager=False),
         Case(name="prefill", make=experts(8192, 32, 8), eager=False),
@@ -244,6 +248,10 @@ TUNED: dict[str, tuple[Tuned, ...]] = {
         for name, cases in CASES.items()
         if name not in ("mxfp4_decode", "topk_tokens", "fused_experts")
     },
+    "topk_tokens": (
+        Tuned(kernel="topk_tokens_few", case="decode_128k_batch_1", defaults="FEW", choices="FEW_CHOICES"),
+        Tuned(kernel="topk_tokens", case="decode_128k"),
+    ),
     "fused_experts": (
         Tuned(kernel="fused_experts_few", case="decode", defaults="FEW", choices="FEW_CHOICES"),
         Tuned(kernel="fused_experts", case="prefill"),

@@ -17,13 +17,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib import metadata
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
 from kernel_cases import CASES, TUNED, Case, Maker, Tuned, checks_of, kernel_of, module_of
+from machine import driver, versions
+from peers import PEERS, first, refuse_other
 from timing import ceilings, timed
 
 from day0.analyzers.kernel_check import Call, check_kernel
@@ -35,7 +37,16 @@ from day0.reference_ops.load import load_operators
 from day0.reference_ops.signatures import tensors_in
 
 Found = dict[str, Any]
-CANNOT = (Day0Error, RuntimeError, ValueError, TypeError, NotImplementedError, AssertionError)
+CANNOT = (
+    Day0Error,
+    RuntimeError,
+    ValueError,
+    TypeError,
+    NotImplementedError,
+    AssertionError,
+    ImportError,
+    AttributeError,
+)
 """What a peer, or a kernel with other tiles, says of a call that it cannot do: memory, shared memory, an operator."""
 
 
@@ -58,11 +69,12 @@ def main() -> None:
     for name in names:
         left = options.minutes * 60 - (time.monotonic() - begin)
         limit = min(options.seconds, left)
-        found[name] = child(name, options, ceiling, limit) if limit > 5 else {"status": "no time was left"}
+        run = here if options.in_process else child
+        found[name] = run(name, options, ceiling, limit) if limit > 5 else {"status": "no time was left"}
         show(name, found[name])
-    record = report(found, ceiling, options)
-    if options.out:
-        options.out.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
+        if options.out:
+            record = report(found, ceiling, options)
+            options.out.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
     if options.tune:
         write_tuned(found, options.tuned)
     bad = [name for name, one in found.items() if one.get("status") != "pass"]
@@ -91,11 +103,26 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=40.0, help="for one operator")
     parser.add_argument("--minutes", type=float, default=9.0, help="for all")
     parser.add_argument("--no-check", action="store_true")
+    parser.add_argument("--in-process", action="store_true", help="quicker, and without a limit for one operator")
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--ceiling", type=json.loads, help=argparse.SUPPRESS)
     return parser.parse_args()
+
+
+def here(name: str, options: argparse.Namespace, ceiling: Mapping[str, float], limit: float) -> Found:
+    """Run one operator in this process."""
+    options.ceiling, options.result = ceiling, Path(f"{options.out or 'kernels'}.{name}.part")
+    try:
+        found = one_operator(name, options)
+    except CANNOT as error:
+        kept: Found = json.loads(options.result.read_text()) if options.result.is_file() else {}
+        found = kept | {"status": f"{type(error).__name__}: {str(error)[:200]}"}
+    options.result.unlink(missing_ok=True)
+    if options.device == "cuda":
+        torch.cuda.empty_cache()
+    return found
 
 
 def child(name: str, options: argparse.Namespace, ceiling: Mapping[str, float], limit: float) -> Found:
@@ -132,15 +159,16 @@ def one_operator(name: str, options: argparse.Namespace) -> Found:
     if options.tune:
         for one in TUNED.get(name, ()):
             chosen[one.kernel] = tune(name, one, options, end)
-        with trying(chosen):
-            found["tuned_check"] = check(name, options.device)
-        if found["tuned_check"]["failed"]:
-            return found | {"status": f"wrong as tuned: {found['tuned_check']['failed'][0]}"}
+        if not options.no_check:
+            with trying(chosen):
+                found["tuned_check"] = check(name, options.device)
+            if found["tuned_check"]["failed"]:
+                return found | {"status": f"wrong as tuned: {found['tuned_check']['failed'][0]}"}
         found["tiles"] = chosen
     with trying(chosen):
         for case in CASES[name]:
-            found["cases"][case.name] = measure(name, case, options)
-            options.result.write_text(json.dumps(found))
+            keep = partial(keep_case, found, case.name, options.result)
+            measure(name, case, options, keep)
     return found
 
 
@@ -159,7 +187,13 @@ def check(name: str, device: str) -> Found:
     return {"passed": sum(found.status == "pass" for found in done), "failed": failed[:3]}
 
 
-def measure(name: str, case: Case, options: argparse.Namespace) -> Found:
+def keep_case(found: Found, case: str, result: Path, one: Found) -> None:
+    """Write what is known of a case: a peer that takes all the time that is left takes nothing else with it."""
+    found["cases"][case] = one
+    result.write_text(json.dumps(found))
+
+
+def measure(name: str, case: Case, options: argparse.Namespace, keep: Callable[[Found], None]) -> None:
     """Time the kernel and its peers on one case."""
     one, contract = kernel_of(name), load_operators()[f"day0::{name}"]
     calls = [case.make(Maker(device=options.device, tiny=options.tiny, seed=seed)) for seed in range(2)]
@@ -167,9 +201,16 @@ def measure(name: str, case: Case, options: argparse.Namespace) -> Found:
     results = actions[0]()
     ms = timed(actions, device=options.device)
     found: Found = {"ms": ms, **floor(contract, calls[0], results, ms, options.ceiling)}
-    if not options.no_peers:
-        found["peers"] = peers(contract, case, calls, ms, options)
-    return found
+    keep(found)
+    if options.no_peers:
+        return
+    for peer, run in ways_of(contract, case, options.device).items():
+        took = beside(run, calls, results, ms, options.device)
+        found.setdefault("peers", {})[peer] = took
+        keep(found)
+    if case.eager and case.uncompiled:
+        found.setdefault("peers", {})["torch_compile"] = {"not_run": case.uncompiled}
+        keep(found)
 
 
 def action(run: Callable[..., Any], call: Call) -> Callable[[], Any]:
@@ -197,28 +238,30 @@ def floor(contract: Operator, call: Call, results: Any, ms: float, ceiling: Mapp
     }
 
 
-def peers(contract: Operator, case: Case, calls: list[Call], ms: float, options: argparse.Namespace) -> Found:
-    """Time what a user would run otherwise: the reference, eager and compiled, and day0's own torch kernels."""
-    ways: dict[str, Callable[..., Any]] = {}
-    if case.eager:
-        ways["torch_eager"] = contract.reference
+def beside(run: Callable[..., Any], calls: list[Call], right: Any, ms: float, device: str) -> Found:
+    """Time what a user would run otherwise, if it computes the same; or say why it has no time."""
+    try:
+        refuse_other(first(run(*calls[0][0], **calls[0][1])), first(right))
+        took = timed([action(run, call) for call in calls], repeat=5, device=device)
+    except CANNOT as error:
+        if device == "cuda":
+            torch.cuda.empty_cache()
+        return {"not_run": f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"}
+    return {"ms": took, "ratio": took / ms}
+
+
+def ways_of(contract: Operator, case: Case, device: str) -> dict[str, Callable[..., Any]]:
+    """Return the peers by name."""
+    ways: dict[str, Callable[..., Any]] = dict(PEERS.get(contract.name.removeprefix("day0::"), {}))
     for one in load_implementations():
         if one.operator == contract.name and one.origin.startswith("kernels/torch/"):
             ways[f"day0_torch_{one.id}"] = one.run
-    if case.eager and options.device == "cuda":
-        ways["torch_compile"] = torch.compile(contract.reference, dynamic=False)
-    found: Found = {}
-    for name, run in ways.items():
-        try:
-            took = timed([action(run, call) for call in calls], repeat=5, device=options.device)
-            found[name] = {"ms": took, "ratio": took / ms}
-        except CANNOT as error:
-            found[name] = {
-                "not_run": f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"
-            }
-            if options.device == "cuda":
-                torch.cuda.empty_cache()
-    return found
+    if case.eager:
+        ways["torch_eager"] = contract.reference
+        if device == "cuda" and not case.uncompiled:
+            # Last: a compiler may take all the time that is left.
+            ways["torch_compile"] = torch.compile(contract.reference, dynamic=False)
+    return ways
 
 
 def tune(name: str, one: Tuned, options: argparse.Namespace, end: float) -> dict[str, int]:
@@ -258,7 +301,8 @@ def show(name: str, found: Found) -> None:
     print(f"{name}: {found.get('status')}; {found.get('check', {}).get('passed', 0)} calls right", flush=True)
     for case, one in found.get("cases", {}).items():
         beside = ", ".join(
-            f"{peer} {took['ratio']:.2f} x" for peer, took in one.get("peers", {}).items() if "ratio" in took
+            f"{peer} {took['ratio']:.2f} x" if "ratio" in took else f"{peer} not run ({took['not_run'][:60]})"
+            for peer, took in one.get("peers", {}).items()
         )
         print(f"  {case:24} {one['ms']:9.4f} ms  {one['gb_s']:6.0f} GB/s {one['tflops']:6.1f} TFLOPS  {beside}")
         print(f"figure: {name}_{case}_fraction_of_{one['bound']} {one['fraction']:.3f}", flush=True)
@@ -279,30 +323,11 @@ def report(found: Mapping[str, Found], ceiling: Mapping[str, float], options: ar
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "device": torch.cuda.get_device_name() if options.device == "cuda" else "cpu, interpreted",
         "driver": driver(options.device),
-        "versions": {name: version(name) for name in ("torch", "triton", "transformers")},
+        "versions": versions(),
         "ceilings": dict(ceiling),
         "operators": dict(found),
         "figures": figures,
     }
-
-
-def driver(device: str) -> str:
-    """Return the version of the driver; empty without a GPU."""
-    if device != "cuda":
-        return ""
-    asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()[0]  # noqa: S603 - fixed
-    except (OSError, subprocess.CalledProcessError, IndexError):
-        return "unknown"
-
-
-def version(name: str) -> str:
-    """Return the version of an installed package."""
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "none"
 
 
 def write_tuned(found: Mapping[str, Found], path: Path) -> None:

@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 import torch
+from timing import timed as timed_graph
 
 from day0.converters.online.fp8_workspace import LAYOUTS, Fp8Workspace, Matrix, Packed
 from day0.converters.tables import BF16, E4M3, E4M3FNUZ, FP16, FP32, Table, fp8_table, wide_table
@@ -44,23 +45,52 @@ def main() -> None:
                 print(f"figure: mxfp4_to_{name}_fraction_of_copy {copied / ms:.3f}")
         del out, rows
     for layout in LAYOUTS:
-        one_expert(layout, options.repeat)
+        share = converted(layout, ROWS * options.experts)
+        print(f"figure: mxfp4_to_{layout.replace('-', '_')}_fraction_of_copy {share:.3f}")
+        converted(layout, ROWS)
 
 
-def one_expert(layout: str, repeat: int) -> None:
-    """A slot of the workspace: with the scales, and all that is launched around the look-up."""
+def converted(layout: str, rows: int) -> float:
+    """Convert a matrix into the workspace with the scales of a layout, and all that is launched around the look-up.
+
+    As a serving engine does it, in a captured graph, with weights that are known to be exact. Return the share of a copy.
+    """
     packed = Packed(
-        codes=torch.randint(0, 256, (ROWS, COLUMNS // 2), dtype=torch.uint8, device="cuda"),
-        scales=torch.randint(118, 128, (ROWS, COLUMNS // 32), dtype=torch.uint8, device="cuda"),
+        codes=torch.randint(0, 256, (rows, COLUMNS // 2), dtype=torch.uint8, device="cuda"),
+        scales=torch.randint(118, 128, (rows, COLUMNS // 32), dtype=torch.uint8, device="cuda"),
     )
-    workspace = Fp8Workspace(
-        (Matrix(rows=ROWS, columns=COLUMNS),), 8, decode=triton.decode, layout=layout, device="cuda"
-    )
-    out = workspace.values(0)[0]
-    scales = workspace.scales(0)
+    workspace = workspace_of(layout, rows, "cuda")
+    packed = workspace.settled(0, packed)
+    if packed.settled != layout:
+        raise SystemExit(f"error: {layout}: the scales alone do not settle it")
+    workspace.convert(0, 0, packed)
+    same_as_on_the_cpu(workspace, packed)
+    out, scales = workspace.values(0)[0], workspace.scales(0)
     moved = packed.codes.nbytes + packed.scales.nbytes + out.nbytes + (scales[0].nbytes if scales is not None else 0)
-    ms = timed(lambda: workspace.convert(3, 0, packed), repeat)
-    print(f"one expert into a slot, {layout:12} {ms:8.4f} ms  {copy_of(moved, repeat) / ms:6.3f} of a copy")
+    ms, copied = timed_graph([lambda: workspace.convert(0, 0, packed)]), copy_of(moved, 30)
+    print(
+        f"{rows // ROWS:3} experts, {layout:12} {ms:8.4f} ms  {moved / ms / 1e6:7.0f} GB/s  {copied / ms:6.3f} of a copy"
+    )
+    return copied / ms
+
+
+def workspace_of(layout: str, rows: int, device: str) -> Fp8Workspace:
+    """One slot for one matrix."""
+    tier = triton.TIER if device == "cuda" else eager.TIER
+    size = Matrix(rows=rows, columns=COLUMNS)
+    return Fp8Workspace((size,), 1, decode=tier.decode, scaled=tier.scaled, layout=layout, device=device)
+
+
+def same_as_on_the_cpu(workspace: Fp8Workspace, packed: Packed) -> None:
+    """Compare the first expert, byte by byte, with what the eager tier makes of it. Raises SystemExit."""
+    here = workspace_of(workspace.layout, ROWS, "cpu")
+    here.convert(0, 0, Packed(codes=packed.codes[:ROWS].cpu(), scales=packed.scales[:ROWS].cpu()))
+    for mine, theirs in ((here.values(0), workspace.values(0)), (here.scales(0), workspace.scales(0))):
+        if mine is None or theirs is None:
+            continue
+        same = mine[0].view(torch.uint8), theirs[0, : mine.shape[1]].contiguous().view(torch.uint8).cpu()
+        if not torch.equal(*same):
+            raise SystemExit(f"error: {workspace.layout}: the bytes differ from those of the CPU")
 
 
 def compare() -> None:

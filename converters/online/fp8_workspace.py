@@ -8,14 +8,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from day0.converters.blocks import bounds_of
 from day0.converters.online.budget import available_bytes
 from day0.converters.tables import BF16, E4M3, HIGHEST, LOWEST, NAN_ROW, fp8_table, wide_table
-from day0.converters.tiers._tier import GROUP_BYTES, Decode
+from day0.converters.tiers._tier import GROUP_BYTES, Decode, Scaled
 from day0.converters.weight import GROUP
 from day0.errors import Day0Error, near_names
 
@@ -30,9 +30,10 @@ BLOCK = 128
 MOST_BF16 = 252
 """The largest scale byte under which every code fits bfloat16."""
 
-LAYOUTS = ("mxfp8", "fp8-128x128", "bf16")
-"""mxfp8: e4m3 with the scale bytes as they are, always exact. fp8-128x128: one float32 for a block, refused where that
-is not exact. bf16: without scales, for devices that multiply no FP8."""
+HEIGHTS = {"fp8-128x128": BLOCK, "fp8-1x128": 1}
+LAYOUTS = ("mxfp8", *HEIGHTS, "bf16")
+"""mxfp8: e4m3 with the scale bytes as they are, always exact. fp8-128x128 and fp8-1x128: one float32 for a block, refused
+where that is not exact. bf16: without scales, for devices that multiply no FP8."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,6 +56,8 @@ class Packed:
 
     codes: torch.Tensor
     scales: torch.Tensor
+    settled: str = ""
+    """A layout in which `Fp8Workspace.settled` found it exact by its scales alone: not looked at again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,8 +90,8 @@ def _places(matrices: Sequence[Matrix], layout: str) -> tuple[list[_Place], list
         values.append(place(size, torch.bfloat16 if layout == "bf16" else torch.float8_e4m3fn))
         if layout == "mxfp8":
             scales.append(place((one.rows, one.columns // GROUP), torch.uint8))
-        elif layout == "fp8-128x128":
-            scales.append(place((-(-one.rows // BLOCK), -(-one.columns // BLOCK)), torch.float32))
+        elif layout in HEIGHTS:
+            scales.append(place((-(-one.rows // HEIGHTS[layout]), -(-one.columns // BLOCK)), torch.float32))
         else:
             scales.append(None)
     return values, scales, at
@@ -108,10 +111,14 @@ class Fp8Workspace:
         slots: int,
         *,
         decode: Decode,
+        scaled: Scaled | None = None,
         layout: str = "mxfp8",
         device: torch.device | str = "cpu",
     ) -> None:
-        """Allocate. Raises Day0Error for an unknown layout, without slots, and for more than there is memory for."""
+        """Allocate; `decode` and `scaled` are a tier's.
+
+        Raises Day0Error for an unknown layout, without slots, and for more than there is memory for.
+        """
         if layout not in LAYOUTS:
             hint = near_names(layout, LAYOUTS) or ", ".join(LAYOUTS)
             raise Day0Error(f"workspace layout {layout}", "there is no such layout", hint=hint)
@@ -120,6 +127,7 @@ class Fp8Workspace:
                 "workspace", f"expected slots and matrices, got {slots} and {len(matrices)}", hint="give one"
             )
         self.matrices, self.slots, self.layout, self._decode = tuple(matrices), slots, layout, decode
+        self._scaled = scaled
         self._values, self._scales, self.slot_bytes = _places(matrices, layout)
         whole = _allocated(ALIGNMENT + slots * self.slot_bytes + ALIGNMENT, slots, torch.device(device))
         skip = -(whole.data_ptr() + ALIGNMENT) % ALIGNMENT
@@ -127,6 +135,7 @@ class Fp8Workspace:
         self._front = whole[skip + ALIGNMENT - GUARD_BYTES : skip + ALIGNMENT]
         self._memory = whole[skip + ALIGNMENT : skip + ALIGNMENT + slots * self.slot_bytes]
         whole.fill_(GUARD)
+        self._unread = torch.zeros(1, dtype=torch.int32, device=whole.device)
 
     @property
     def nbytes(self) -> int:
@@ -160,6 +169,34 @@ class Fp8Workspace:
 
         Raises Day0Error for another size, and where a value would not be exact: then the slot holds nothing of use.
         """
+        self._sized(matrix, packed)
+        if self._at_once(slot, matrix, packed):
+            return
+        codes_RP = packed.codes
+        table = wide_table(BF16) if self.layout == "bf16" else fp8_table(E4M3)
+        rows_RG = self._rows(slot, matrix, packed)
+        out = self.values(matrix)[slot].view(table.pairs.dtype)
+        rows = rows_RG.reshape(-1).contiguous()
+        self._decode(codes_RP.reshape(-1, GROUP_BYTES).contiguous(), rows, table, out.view(-1, GROUP_BYTES))
+
+    def settled(self, matrix: int, packed: Packed) -> Packed:
+        """Return the same, marked where its scales alone show that it stays exact: `convert` then asks no more.
+
+        For weights that are converted again and again: asking waits for the device. Raises Day0Error as `convert` does.
+        """
+        self._sized(matrix, packed)
+        if self.layout != "mxfp8" and not self._by_scales(packed.scales):
+            return packed
+        return replace(packed, settled=self.layout)
+
+    def _by_scales(self, bytes_RG: torch.Tensor) -> bool:
+        if self.layout == "bf16":
+            self._fits_bf16(bytes_RG)
+            return True
+        bounds = bounds_of(E4M3, bytes_RG, None, HEIGHTS[self.layout], BLOCK // GROUP)
+        return not bool((bytes_RG == NAN_BYTE).any()) and bool(bounds.settled().all())
+
+    def _sized(self, matrix: int, packed: Packed) -> None:
         size = self.matrices[matrix]
         codes_RP, bytes_RG = packed.codes, packed.scales
         expected = ((size.rows, size.columns // 2), (size.rows, size.columns // GROUP))
@@ -169,29 +206,41 @@ class Fp8Workspace:
         if codes_RP.dtype != torch.uint8 or bytes_RG.dtype != torch.uint8:
             what = f"expected uint8 codes and scales, got {codes_RP.dtype} and {bytes_RG.dtype}"
             raise Day0Error("expert matrix", what, hint="view int8 or E8M0 as uint8")
-        table = wide_table(BF16) if self.layout == "bf16" else fp8_table(E4M3)
-        rows_RG = self._rows(slot, matrix, codes_RP, bytes_RG)
-        out = self.values(matrix)[slot].view(table.pairs.dtype)
-        rows = rows_RG.reshape(-1).contiguous()
-        self._decode(codes_RP.reshape(-1, GROUP_BYTES).contiguous(), rows, table, out.view(-1, GROUP_BYTES))
 
-    def _rows(self, slot: int, matrix: int, codes_RP: torch.Tensor, bytes_RG: torch.Tensor) -> torch.Tensor:
-        """Return the row of the table for every group, and store the scales."""
+    def _at_once(self, slot: int, matrix: int, packed: Packed) -> bool:
+        """Let the tier convert with scales; say whether it could."""
         scales = self.scales(matrix)
+        if self._scaled is None or scales is None:
+            return False
+        proven = self.layout == "mxfp8" or packed.settled == self.layout
+        # Of this call alone: threads convert beside each other.
+        unsettled = self._unread if proven else torch.zeros_like(self._unread)
+        out_RC = self.values(matrix)[slot].view(torch.uint8)
+        self._scaled(packed.codes, packed.scales, HEIGHTS.get(self.layout, 0), scales[slot], out_RC, unsettled)
+        return proven or not bool(unsettled)
+
+    def _rows(self, slot: int, matrix: int, packed: Packed) -> torch.Tensor:
+        """Return the row of the table for every group, and store the scales."""
+        scales, bytes_RG = self.scales(matrix), packed.scales
         if scales is None:
-            largest = torch.where(bytes_RG == NAN_BYTE, 0, bytes_RG).max()
-            if int(largest) > MOST_BF16:
-                raise _inexact("bf16", f"scale byte {int(largest)} leaves the range of bfloat16")
+            if packed.settled != self.layout:
+                self._fits_bf16(bytes_RG)
             return bytes_RG
         if self.layout == "mxfp8":
             scales[slot].copy_(bytes_RG)
             return _row_of_one(tuple(bytes_RG.shape), bytes_RG.device)
-        bounds = bounds_of(E4M3, bytes_RG, codes_RP, BLOCK, BLOCK // GROUP)
+        height = HEIGHTS[self.layout]
+        bounds = bounds_of(E4M3, bytes_RG, packed.codes, height, BLOCK // GROUP)
         scale_MN = bounds.scale()
         if bool((scale_MN > bounds.exact).any()):
             raise _inexact(self.layout, "the exponents of a block lie too far apart")
         scales[slot].copy_(((scale_MN.to(torch.int32) + 127) << 23).view(torch.float32))
-        return _block_rows(bytes_RG, scale_MN)
+        return _block_rows(bytes_RG, scale_MN, height)
+
+    def _fits_bf16(self, bytes_RG: torch.Tensor) -> None:
+        largest = torch.where(bytes_RG == NAN_BYTE, 0, bytes_RG).max()
+        if int(largest) > MOST_BF16:
+            raise _inexact("bf16", f"scale byte {int(largest)} leaves the range of bfloat16")
 
     def decoded(self, matrix: int, slots: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """Return the matrices of some slots as [n, R, C] in `dtype`; rounded once, if at all."""
@@ -206,10 +255,15 @@ class Fp8Workspace:
             return values_SRC.to(dtype)
         chosen = scales.index_select(0, index)
         if self.layout == "mxfp8":
-            factor = _powers(wide, chosen.device)[chosen.to(torch.int32)].repeat_interleave(GROUP, dim=-1)
-        else:
-            rows, columns = place.shape
-            factor = chosen.to(wide).repeat_interleave(BLOCK, 1)[:, :rows].repeat_interleave(BLOCK, 2)[..., :columns]
+            # A code times a power of two has few enough bits for bfloat16: one rounding there too, and half the bytes.
+            held = dtype if dtype == torch.bfloat16 else wide
+            factor = _powers(held, chosen.device)[chosen.to(torch.int32)][..., None]
+            grouped_SRGN = values_SRC.to(held).unflatten(-1, (-1, GROUP)).mul_(factor)
+            widened_SRC: torch.Tensor = grouped_SRGN.flatten(-2).to(dtype)
+            return widened_SRC
+        rows, columns = place.shape
+        tall = chosen.to(wide).repeat_interleave(HEIGHTS[self.layout], 1)
+        factor = tall[:, :rows].repeat_interleave(BLOCK, 2)[..., :columns]
         return values_SRC.to(wide).mul_(factor).to(dtype)
 
     def check_guards(self) -> None:
@@ -255,9 +309,9 @@ def _row_of_one(shape: tuple[int, ...], device: torch.device) -> torch.Tensor:
     return torch.full(shape, -LOWEST, dtype=torch.uint8).to(device)
 
 
-def _block_rows(bytes_RG: torch.Tensor, scale_MN: torch.Tensor) -> torch.Tensor:
+def _block_rows(bytes_RG: torch.Tensor, scale_MN: torch.Tensor, height: int) -> torch.Tensor:
     rows, groups = bytes_RG.shape
-    wide = scale_MN.repeat_interleave(BLOCK, 0)[:rows].repeat_interleave(BLOCK // GROUP, 1)[:, :groups]
+    wide = scale_MN.repeat_interleave(height, 0)[:rows].repeat_interleave(BLOCK // GROUP, 1)[:, :groups]
     k = (bytes_RG.to(torch.int16) - 127 - wide.to(torch.int16)).clamp_(LOWEST, HIGHEST) - LOWEST
     return torch.where(bytes_RG == NAN_BYTE, NAN_ROW, k).to(torch.uint8)
 

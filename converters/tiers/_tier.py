@@ -12,7 +12,7 @@ import torch
 
 from day0.converters.tables import Table
 
-__all__ = ["GROUP_BYTES", "Decode", "Tier"]
+__all__ = ["GROUP_BYTES", "Decode", "Scaled", "Tier"]
 
 GROUP_BYTES = 16
 """Packed bytes that share a row of the table."""
@@ -22,6 +22,10 @@ Decode = Callable[[torch.Tensor, torch.Tensor, Table, torch.Tensor], None]
 
 codes uint8 [G, 16]; rows uint8 [G]; out [G, 16] in the dtype of `table.pairs`, contiguous, written in place.
 """
+
+Scaled = Callable[[torch.Tensor, torch.Tensor, int, torch.Tensor, torch.Tensor, torch.Tensor], None]
+"""`scaled(codes_RP, bytes_RG, height, scales, out_RC, unsettled)`: e4m3 with the scales of a layout, all at once, from the
+scale bytes alone; see `_triton_scaled.py`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,3 +37,7 @@ class Tier:
     missing: Callable[[str], str]
     """Why it cannot be used here for tensors of a device type, such as cpu or cuda; empty where it can."""
     decode: Decode
+    scaled: Scaled | None = None
+    """How it converts with scales at once; None where eager torch finds the scales of blocks first."""
+    forks: bool = True
+    """Whether a copy of a process can use it: what compiles, or opens a device, wants the process itself."""

@@ -128,4 +128,5 @@ TIER = Tier(
     summary="bit arithmetic under torch.compile; the first call takes seconds",
     missing=_missing,
     decode=decode,
+    forks=False,
 )

@@ -1,4 +1,4 @@
-"""day0::attention_residual in Triton: snapshots are read once, one after the other, with a running softmax.
+"""day0::attention_residual in Triton: snapshots are read for their weights, and from the cache for their sum.
 
 Shape suffixes: B batch, S tokens, D hidden.
 """
@@ -22,9 +22,10 @@ __all__ = ["CHOICES", "IMPLEMENTATIONS", "TILES"]
 tl: Any = None
 """`triton.language`, which Triton looks up in this module by this name; set at the first call, as the next is."""
 exp: Any = None
+added: Any = None
 
-TILES = {"warps": 8}
-CHOICES = {"warps": (4, 8, 16)}
+TILES = {"columns": 512, "warps": 4}
+CHOICES = {"columns": (512, 1024, 2048), "warps": (2, 4, 8)}
 LARGEST_BANK = 32
 """Snapshots: each is an argument of the kernel, and its code is repeated for each."""
 LARGEST_HIDDEN = 32768
@@ -32,31 +33,54 @@ LARGEST_HIDDEN = 32768
 
 @cache
 def _kernel() -> Any:
-    global tl, exp
+    global tl, exp, added
     triton, tl = triton_and_language()
     exp = functions().exp
+
+    @triton.jit
+    def added(some, one):
+        return some + (one,)  # noqa: RUF005 - Triton's own language
 
     @triton.jit
     def mix(bank, norm, score, out, hidden, eps, BLOCK: tl.constexpr):
         # In 64 bits: rows times the width pass 2^31.
         row = tl.program_id(0).to(tl.int64) * hidden
-        d = tl.arange(0, BLOCK)
-        inside = d < hidden
-        factor = tl.load(norm + d, mask=inside, other=0.0).to(tl.float32)
-        factor *= tl.load(score + d, mask=inside, other=0.0).to(tl.float32)
+        squares, products = (), ()
+        for _ in tl.static_range(len(bank)):
+            squares = added(squares, tl.zeros([BLOCK], tl.float32))
+            products = added(products, tl.zeros([BLOCK], tl.float32))
+        # Summed within a thread only: all snapshots of a block are asked for before any is waited for.
+        for begin in range(0, hidden, BLOCK):
+            d = begin + tl.arange(0, BLOCK)
+            inside = d < hidden
+            factor = tl.load(norm + d, mask=inside, other=0.0).to(tl.float32)
+            factor *= tl.load(score + d, mask=inside, other=0.0).to(tl.float32)
+            more, further = (), ()
+            for one in tl.static_range(len(bank)):
+                value = tl.load(bank[one] + row + d, mask=inside, other=0.0).to(tl.float32)
+                more = added(more, squares[one] + value * value)
+                further = added(further, products[one] + value * factor)
+            squares, products = more, further
         largest = float("-inf")
-        weights = 0.0
-        total = tl.zeros([BLOCK], tl.float32)
+        reads = ()
         for one in tl.static_range(len(bank)):
-            value = tl.load(bank[one] + row + d, mask=inside, other=0.0).to(tl.float32)
-            length = tl.sqrt_rn(tl.sum(value * value, 0) / hidden + eps)
-            read = tl.sum(value * factor, 0) / length
-            new = tl.maximum(largest, read)
-            kept, weight = exp(largest - new), exp(read - new)
-            weights = weights * kept + weight
-            total = total * kept + weight * value
-            largest = new
-        tl.store(out + row + d, (total / weights).to(out.dtype.element_ty), mask=inside)
+            read = tl.sum(products[one], 0) / tl.sqrt_rn(tl.sum(squares[one], 0) / hidden + eps)
+            reads = added(reads, read)
+            largest = tl.maximum(largest, read)
+        weights = 0.0
+        shares = ()
+        for one in tl.static_range(len(bank)):
+            weight = exp(reads[one] - largest)
+            shares = added(shares, weight)
+            weights += weight
+        for begin in range(0, hidden, BLOCK):
+            d = begin + tl.arange(0, BLOCK)
+            inside = d < hidden
+            total = tl.zeros([BLOCK], tl.float32)
+            for one in tl.static_range(len(bank)):
+                # The second time it comes from the cache.
+                total += shares[one] * tl.load(bank[one] + row + d, mask=inside, other=0.0).to(tl.float32)
+            tl.store(out + row + d, (total / weights).to(out.dtype.element_ty), mask=inside)
 
     return mix
 
@@ -72,6 +96,7 @@ def mix(
     out_BSD = torch.empty_like(prefix_BSD)
     batch, tokens, hidden = prefix_BSD.shape
     values = (*(one_BSD.contiguous() for one_BSD in bank), prefix_BSD)
+    tile = sizes("attention_residual", TILES, prefix_BSD.device)
     _kernel()[(batch * tokens,)](
         values,
         norm_D.contiguous(),
@@ -79,8 +104,8 @@ def mix(
         out_BSD,
         hidden,
         eps,
-        BLOCK=next_power_of_2(hidden),
-        num_warps=max(sizes("attention_residual", TILES, prefix_BSD.device)["warps"], next_power_of_2(hidden) // 2048),
+        BLOCK=min(tile["columns"], next_power_of_2(hidden, 16)),
+        num_warps=tile["warps"],
     )
     return out_BSD
 
@@ -99,10 +124,10 @@ IMPLEMENTATIONS = (
         operator="day0::attention_residual",
         contract=1,
         id="triton",
-        version="1.0",
+        version="1.1",
         kind="kernel",
         run=mix,
-        why="each snapshot is read once; stacked in eager torch they are read and written several times",
+        why="each snapshot is read from memory once; stacked in eager torch they are read and written several times",
         devices=("cuda",),
         constraints=Constraints(
             dtypes=FLOATS, arguments={"prefix": TensorLimit(sizes={-1: Limit(at_most=LARGEST_HIDDEN)})}

@@ -79,6 +79,7 @@ def _kernels() -> tuple[Any, Any, Any]:
         tile_expert,
         tile_begin,
         out,
+        step,
         choices,
         experts,
         limit,
@@ -110,7 +111,7 @@ def _kernels() -> tuple[Any, Any, Any]:
                 gate_row, up_row = 2 * f, 2 * f + 1
             else:
                 gate_row, up_row = f, F + f
-            base = matrix + expert.to(tl.int64) * 2 * F * D
+            base = matrix + expert.to(tl.int64) * step
             gate = tl.zeros([ROWS, FEATURES], tl.float32)
             other = tl.zeros([ROWS, FEATURES], tl.float32)
             if EARLY:
@@ -129,7 +130,7 @@ def _kernels() -> tuple[Any, Any, Any]:
                 at = bias + expert.to(tl.int64) * 2 * F
                 gate += tl.load(at + gate_row, mask=f < F, other=0.0).to(tl.float32)[None, :]
                 other += tl.load(at + up_row, mask=f < F, other=0.0).to(tl.float32)[None, :]
-            active = gated(gate, other, limit, beta, linear, KIND, LINEAR)
+            active = gated(gate, other, limit, beta, linear, KIND, LINEAR, out.dtype.element_ty != tl.float32)
             to = place.to(tl.int64)[:, None] * F + f[None, :]
             tl.store(out + to, active.to(out.dtype.element_ty), mask=real[:, None] & (f < F)[None, :])
 
@@ -143,6 +144,7 @@ def _kernels() -> tuple[Any, Any, Any]:
         tile_expert,
         tile_begin,
         out,
+        step,
         experts,
         D: tl.constexpr,
         F: tl.constexpr,
@@ -160,7 +162,7 @@ def _kernels() -> tuple[Any, Any, Any]:
             real = place < tl.load(first + expert + 1)
             choice = tl.load(order + place, mask=real, other=0).to(tl.int64)
             d = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-            base = matrix + expert.to(tl.int64) * D * F
+            base = matrix + expert.to(tl.int64) * step
             total = tl.zeros([ROWS, COLUMNS], tl.float32)
             for start in range(0, F, DEPTH):
                 f = start + tl.arange(0, DEPTH)
@@ -232,7 +234,7 @@ def mixture(
     count = tokens * choices
     if not count or not width:
         return out_ND
-    x_ND, gate_up_EHD, down_EDF = x_ND.contiguous(), gate_up_EHD.contiguous(), down_EDF.contiguous()
+    x_ND, gate_up_EHD, down_EDF = x_ND.contiguous(), _whole(gate_up_EHD), _whole(down_EDF)
     weights_NK, chosen_NK = weights_NK.contiguous(), chosen_NK.contiguous()
     gate_up_bias, down_bias = (x_ND if one is None else one.contiguous() for one in biases)
     tile = _tile(count, experts, x_ND.device)
@@ -259,6 +261,7 @@ def mixture(
             weights_NK,
             *tiles,
             active_MF,
+            gate_up_EHD.stride(0),
             choices,
             experts,
             float(limit),
@@ -279,6 +282,7 @@ def mixture(
         down_bias,
         *tiles,
         parts_MD,
+        down_EDF.stride(0),
         experts,
         BIAS=down_bias_ED is not None,
         COLUMNS=columns,
@@ -299,6 +303,11 @@ def mixture(
         num_warps=4,
     )
     return out_ND
+
+
+def _whole(matrix_EOI: torch.Tensor) -> torch.Tensor:
+    """Return the matrices, each contiguous by itself: in the slots of a workspace something lies between them."""
+    return matrix_EOI if matrix_EOI[0].is_contiguous() else matrix_EOI.contiguous()
 
 
 def _tile(count: int, experts: int, device: torch.device) -> dict[str, int]:
@@ -330,7 +339,7 @@ IMPLEMENTATIONS = (
         operator="day0::fused_experts",
         contract=1,
         id="triton",
-        version="1.0",
+        version="1.2",
         kind="kernel",
         run=mixture,
         why="only matrices of chosen experts are read, once for each tile of rows; the activation stays in registers",

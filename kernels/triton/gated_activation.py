@@ -57,7 +57,7 @@ def _kernel() -> Any:
         else:
             gate = tl.load(begin + f, mask=f < features, other=0.0).to(tl.float32)
             up = tl.load(begin + features + f, mask=f < features, other=0.0).to(tl.float32)
-        result = gated(gate, up, limit, beta, linear, KIND, LINEAR)
+        result = gated(gate, up, limit, beta, linear, KIND, LINEAR, out.dtype.element_ty != tl.float32)
         tl.store(out + row * features + f, result.to(out.dtype.element_ty), mask=f < features)
 
     return activate
@@ -100,7 +100,7 @@ IMPLEMENTATIONS = (
         operator="day0::gated_activation",
         contract=1,
         id="triton",
-        version="1.0",
+        version="1.1",
         kind="kernel",
         run=activate,
         why="both halves are read once; eager torch writes and reads every step of the formula",

@@ -69,16 +69,19 @@ def _kernel() -> Any:
         normed = (wide * factor[:, None, None]).to(value.dtype).to(tl.float32)
         normed = normed * tl.load(weight + column, mask=real, other=0.0).to(tl.float32)
         normed = normed.to(value.dtype).to(tl.float32)
-        size = tl.abs(normed)
-        # A maximum may leave NaN out: what is not finite is counted by itself.
-        wrong = tl.max(tl.where(size < float("inf"), 0, 1), 2) > 0
-        largest = tl.maximum(tl.max(tl.where(size < float("inf"), size, 0.0), 2), smallest)
+        # As whole numbers, of which infinity and NaN are the largest: a maximum of floats may leave NaN out.
+        top = tl.max(normed.to(tl.int32, bitcast=True) & 0x7FFFFFFF, 2)
+        wrong = top >= 0x7F800000
+        largest = tl.where(wrong, smallest, tl.maximum(top.to(tl.float32, bitcast=True), smallest))
         bits = (power_above(largest) + 127) << 23
         scale = bits.to(tl.float32, bitcast=True) if TWO else tl.div_rn(largest, 448.0)
         scale = tl.where(wrong, float("nan"), scale)
-        code = tl.div_rn(normed, tl.broadcast_to(scale[:, :, None], (ROWS, GROUPS, GROUP)))
-        code = tl.where(code > 448.0, 448.0, code)
-        code = tl.where(code < -448.0, -448.0, code)
+        if TWO:
+            # Its reciprocal is a power of two as well: exact, and quicker than a quotient.
+            code = normed * ((254 << 23) - bits).to(tl.float32, bitcast=True)[:, :, None]
+        else:
+            code = tl.div_rn(normed, tl.broadcast_to(scale[:, :, None], (ROWS, GROUPS, GROUP)))
+        # At most 448 and its last bit: that rounds to 448.
         code = code.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
         # Hardware may give NaN the sign of what it came from; torch's is positive.
         code = tl.where(wrong[:, :, None], 0x7F, code)
@@ -139,7 +142,7 @@ IMPLEMENTATIONS = (
         operator="day0::rms_norm_quantise",
         contract=1,
         id="triton",
-        version="1.0",
+        version="1.1",
         kind="kernel",
         run=quantise,
         why="a row is read once, and only codes and scales are written",

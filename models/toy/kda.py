@@ -49,21 +49,23 @@ class KdaAttention(nn.Module):
         v_BSC, v_kept = calls.short_conv(self.v_proj(x_BSD), self.v_conv, kept[2], False)
         state_BHKV = cache.state_BHKV if cache is not None else self._first_state(x_BSD)
         beta_BSH = torch.sigmoid(self.b_proj(x_BSD).to(wide_dtype(x_BSD)))
-        heads = (config.kda_heads, -1)
-        q_BSHK, k_BSHK, v_BSHV = (nn.functional.silu(x_BSC).unflatten(-1, heads) for x_BSC in (q_BSC, k_BSC, v_BSC))
+        # By width, not by the number of heads: on several ranks each has some of them.
+        keys, values = (-1, config.kda_key_dim), (-1, config.kda_value_dim)
+        q_BSHK, k_BSHK = (nn.functional.silu(x_BSC).unflatten(-1, keys) for x_BSC in (q_BSC, k_BSC))
+        v_BSHV = nn.functional.silu(v_BSC).unflatten(-1, values)
         parts = (q_BSHK, k_BSHK, v_BSHV, self.log_decay(x_BSD), beta_BSH, state_BHKV)
         if x_BSD.shape[1] == 1:
             out_BSHV, state_BHKV = calls.kda_recurrent(*parts, config.kda_state_layout)
         else:
             out_BSHV, state_BHKV = calls.kda_chunked(*parts, 16, config.kda_state_layout)
-        gate_BSHV = torch.sigmoid(self.g_proj(x_BSD)).unflatten(-1, heads)
+        gate_BSHV = torch.sigmoid(self.g_proj(x_BSD)).unflatten(-1, values)
         out_BSD = self.o_proj((self.o_norm(out_BSHV) * gate_BSHV).flatten(-2))
         return out_BSD, KdaCache(conv_BWC=(q_kept, k_kept, v_kept), state_BHKV=state_BHKV)
 
     def log_decay(self, x_BSD: torch.Tensor) -> torch.Tensor:
         """Return g [B, S, H, K], at most 0, in wide."""
-        raw_BSHK = self.f_b_proj(self.f_a_proj(x_BSD)).unflatten(-1, (self.config.kda_heads, -1))
-        dt_bias_HK = self.dt_bias.unflatten(0, (self.config.kda_heads, -1))
+        raw_BSHK = self.f_b_proj(self.f_a_proj(x_BSD)).unflatten(-1, (-1, self.config.kda_key_dim))
+        dt_bias_HK = self.dt_bias.unflatten(0, (-1, self.config.kda_key_dim))
         bound = self.config.kda_gate_lower_bound or None
         g_BSHK: torch.Tensor = self.calls.kda_gate(raw_BSHK, self.A_log, dt_bias_HK, bound)
         return g_BSHK
@@ -72,4 +74,4 @@ class KdaAttention(nn.Module):
         config = self.config
         sizes = (config.kda_key_dim, config.kda_value_dim)
         sizes = sizes if config.kda_state_layout == "kv" else sizes[::-1]
-        return x_BSD.new_zeros((x_BSD.shape[0], config.kda_heads, *sizes), dtype=wide_dtype(x_BSD))
+        return x_BSD.new_zeros((x_BSD.shape[0], len(self.A_log), *sizes), dtype=wide_dtype(x_BSD))

@@ -130,7 +130,7 @@ class MlaAttention(nn.Module):
     def query(self, low_BSC: torch.Tensor, first: int) -> torch.Tensor:
         """Return [B, S, H, L + R]: the key's up-projection is absorbed into the query."""
         config = self.config
-        q_BSHC = self.q_b_proj(low_BSC).unflatten(-1, (config.mla_heads, -1))
+        q_BSHC = self.q_b_proj(low_BSC).unflatten(-1, (-1, config.nope_head_dim + config.shared_head_dim))
         nope_BSHN, shared_BSHR = q_BSHC.split((config.nope_head_dim, config.shared_head_dim), dim=-1)
         latent_BSHL = torch.einsum("bshn,hnl->bshl", nope_BSHN, self.k_b)
         return torch.cat((latent_BSHL, self._rotate(shared_BSHR, first)), dim=-1)

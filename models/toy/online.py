@@ -70,7 +70,14 @@ def cache_experts(
         split=split,
     )
     chosen = pick_tier(tier, device.type)
-    workspace = Fp8Workspace(matrices, plan.slots + plan.scratch, decode=chosen.decode, layout=layout, device=device)
+    workspace = Fp8Workspace(
+        matrices,
+        plan.slots + plan.scratch,
+        decode=chosen.decode,
+        scaled=chosen.scaled,
+        layout=layout,
+        device=device,
+    )
     cache = ExpertCache(workspace, plan, threads=threads, batch=batch, checked=checked)
     for number, experts in enumerate(layers):
         experts.workspace = CachedExperts(cache, number)

@@ -17,7 +17,7 @@ from day0.models.toy.config import ToyConfig
 from day0.models.toy.model import ToyModel, make_toy
 from day0.models.toy.online import cache_experts
 from day0.models.toy.variants import VARIANTS
-from day0.models.toy.weights import SEED, WEIGHTS_HASH, load_weights, make_weights, weights_path
+from day0.models.toy.weights import SEED, WEIGHTS_HASH, draw_weights, load_weights, make_weights, weights_path
 from day0.playbook import ModelPlan
 from day0.reference_ops.signatures import dtype_of
 
@@ -53,6 +53,12 @@ def open_toy(plan: ModelPlan) -> ModelSpec:
             cache_experts(model, slots=config.expert_slots)
         return model
 
+    def draw(device: str) -> nn.Module:
+        model = make_toy(config, "meta")
+        model.to(dtype).to_empty(device=device)
+        draw_weights(model)
+        return model
+
     return ModelSpec(
         source=plan.source,
         overrides={key: json.dumps(value) for key, value in sorted(plan.set.items())},
@@ -63,6 +69,7 @@ def open_toy(plan: ModelPlan) -> ModelSpec:
         sparse_top_k=config.index_topk,
         max_positions=config.max_positions,
         build=build,
+        draw=draw,
         trained=trained,
         read_weights=_reader if trained else None,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import torch
@@ -15,7 +16,7 @@ from day0.models.toy.config import ToyConfig
 from day0.models.toy.model import ToyModel, make_toy
 from day0.reference_ops.mxfp4_decode import BLOCK
 
-__all__ = ["SEED", "WEIGHTS_HASH", "load_weights", "make_weights", "weights_bytes", "weights_path"]
+__all__ = ["SEED", "WEIGHTS_HASH", "draw_weights", "load_weights", "make_weights", "weights_bytes", "weights_path"]
 
 SEED = 20261129
 WEIGHTS_HASH = "sha256:39b8e27b9ff3a6c32b602644b3b88bd37a6e841dcf153a1c82afca9cd58dde36"
@@ -67,7 +68,25 @@ _SPREAD = {"A_log": 0.3, "dt_bias": 0.3, "e_score_correction_bias": 0.3, "base":
 
 
 def _draw(name: str, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
-    values: torch.Tensor = _normal(shape, generator)
+    return _scaled(name, shape, _normal(shape, generator))
+
+
+def draw_weights(model: ToyModel, seed: int = SEED) -> None:
+    """Fill a model where it lies, from a generator of its device: numbers of the same kind as `make_weights` draws."""
+    device = model.embed_tokens.weight.device
+    generator = torch.Generator(device).manual_seed(seed)
+    for name, value in sorted(model.state_dict().items()):
+        if name.endswith(".codes"):
+            value.random_(0, 256, generator=generator)
+        elif name.endswith(".scales"):
+            # Codes of all kinds are about 3 in the mean, and weights shall be about 1 over the root of their inputs.
+            value.fill_(127 + round(math.log2((value.shape[-1] * BLOCK) ** -0.5 / 3)))
+        else:
+            shape = tuple(value.shape)
+            value.copy_(_scaled(name, shape, torch.randn(shape, generator=generator, device=device)))
+
+
+def _scaled(name: str, shape: tuple[int, ...], values: torch.Tensor) -> torch.Tensor:
     last = name.rpartition(".")[2]
     if last in _SPREAD:
         return torch.mul(values, _SPREAD[last])

@@ -54,7 +54,7 @@ def shown(found: RanksReport, capsys: pytest.CaptureFixture[str]) -> str:
         (("ranks", "two"), "error: ranks two: 'two' is no number of ranks"),
         (("ranks", "2"), "there is no trace yet"),
         (("ranks", "2", "--shrink"), "error: --shrink: it belongs to --model"),
-        (("ranks", "2", "--model", "toy"), "has no tensor-parallel plan"),
+        (("ranks", "2", "--model", "toy"), "kda_heads is 3, which does not divide by 2 ranks"),
         (("ranks", "2", "--model", "toy", "--device", "sim"), "torch has no collectives for 'sim'"),
     ],
 )

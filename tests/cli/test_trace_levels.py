@@ -75,8 +75,8 @@ def test_a_level_that_there_is_not_is_refused_before_anything_runs(tmp_path: Pat
     assert not (tmp_path / "run").exists()
 
 
-def test_ranks_of_a_model_without_a_plan(tmp_path: Path) -> None:
-    with pytest.raises(Day0Error, match="no tensor-parallel plan"):
+def test_ranks_that_do_not_divide_a_model(tmp_path: Path) -> None:
+    with pytest.raises(Day0Error, match="kda_heads is 3, which does not divide by 2 ranks"):
         run(tmp_path, world_size=2)
 
 

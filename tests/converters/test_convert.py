@@ -193,7 +193,7 @@ def test_a_disk_that_is_too_small_is_said_before(kit: Any, tmp_path: Path, monke
 
 def test_a_disk_that_fills_up_leaves_no_half_file(kit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = kit.write(tmp_path / "s", many(kit), shards=4)
-    real, left = os.pwrite, [150_000]
+    real, left = os.pwrite, [60_000]  # in each process
 
     def small(file: int, data: Any, at: int) -> int:
         left[0] -= len(data)

@@ -10,12 +10,14 @@ from collections.abc import Iterator, Sequence
 import pytest
 import torch
 
+from day0.converters.online.cached import CachedExperts
 from day0.converters.online.expert_cache import ExpertCache
 from day0.converters.online.fp8_workspace import Fp8Workspace, Matrix, Packed
 from day0.converters.online.routing import routing_of
 from day0.converters.online.simulate import simulate
 from day0.converters.online.slots import POLICIES, SPLITS, Plan
 from day0.converters.tiers import eager
+from day0.converters.workspace import PackedExperts
 from day0.errors import Day0Error
 from day0.reference_ops import mxfp4_decode
 
@@ -191,3 +193,79 @@ def test_hits_come_first_and_the_rest_in_batches() -> None:
 def test_the_workspace_must_have_the_slots_of_the_plan() -> None:
     with pytest.raises(ValueError, match="2 slots for 2 kept ones"):
         ExpertCache(Fp8Workspace((MATRIX,), 2, decode=eager.decode), Plan(layers=1, slots=2))
+
+
+def layer_of_experts() -> tuple[list[PackedExperts], torch.Tensor]:
+    """Gate, up and down of one layer, and what two tokens chose."""
+    generator = torch.Generator().manual_seed(4)
+
+    def one(name: str, rows: int, columns: int) -> PackedExperts:
+        shape = (EXPERTS, rows, columns // 2)
+        codes = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+        scales = torch.randint(118, 124, (EXPERTS, rows, columns // 32), dtype=torch.uint8, generator=generator)
+        return PackedExperts(name=name, codes=codes, scales=scales)
+
+    return [one("gate", 32, 32), one("up", 32, 32), one("down", 32, 32)], torch.tensor([[6, 1], [1, -1]])
+
+
+@pytest.mark.parametrize("layout", ["bf16", "mxfp8", "fp8-128x128", "fp8-1x128"])
+def test_a_layer_gets_its_experts_from_any_layout_and_slots_themselves_where_they_hold_its_dtype(layout: str) -> None:
+    layer, chosen_NK = layer_of_experts()
+    matrices = (Matrix(rows=64, columns=32), Matrix(rows=32, columns=32))
+    plan = Plan(layers=1, slots=3, scratch=2)
+    workspace = Fp8Workspace(matrices, 5, decode=eager.decode, layout=layout)
+    cached = CachedExperts(ExpertCache(workspace, plan), 0)
+    right = [mxfp4_decode.reference(one.codes, one.scales, torch.bfloat16) for one in layer]
+    for _ in range(2):
+        rounds = list(cached.rounds(layer, chosen_NK, torch.bfloat16))
+        assert len(rounds) == 1
+        place_NK = rounds[0].chosen_NK
+        for token, choice in ((0, 0), (0, 1), (1, 0)):
+            expert, place = int(chosen_NK[token, choice]), int(place_NK[token, choice])
+            assert torch.equal(rounds[0].gate_up[place], torch.cat((right[0][expert], right[1][expert])))
+            assert torch.equal(rounds[0].down[place], right[2][expert])
+        assert int(place_NK[1, 1]) == -1
+    assert (rounds[0].down.data_ptr() == workspace.values(1).data_ptr()) == (layout == "bf16")
+
+
+def test_weights_are_asked_once_whether_they_are_exact_and_again_when_they_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layer, chosen_NK = layer_of_experts()
+    workspace = Fp8Workspace(
+        (Matrix(rows=64, columns=32), Matrix(rows=32, columns=32)), 2, decode=eager.decode, layout="bf16"
+    )
+    cached = CachedExperts(ExpertCache(workspace, Plan(layers=1, slots=0, scratch=2)), 0)
+    asked: list[int] = []
+    settled = Fp8Workspace.settled
+
+    def counted(workspace: Fp8Workspace, matrix: int, one: Packed) -> Packed:
+        asked.append(matrix)
+        return settled(workspace, matrix, one)
+
+    monkeypatch.setattr(Fp8Workspace, "settled", counted)
+    for expected in (4, 4):
+        list(cached.rounds(layer, chosen_NK, torch.bfloat16))
+        assert len(asked) == expected
+    layer[0].scales[6] = 254
+    with pytest.raises(Day0Error, match="does not fit"):
+        list(cached.rounds(layer, chosen_NK, torch.bfloat16))
+
+
+def test_gate_and_up_in_one_piece_of_memory_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, _ = layer_of_experts()
+    cached = CachedExperts(made(Plan(layers=1, slots=1)), 0)
+    both = torch.cat((layer[0].codes, layer[1].codes), dim=1)
+    scales = torch.cat((layer[0].scales, layer[1].scales), dim=1)
+    there = [
+        PackedExperts(name="gate", codes=both[:, :32], scales=scales[:, :32]),
+        PackedExperts(name="up", codes=both[:, 32:], scales=scales[:, 32:]),
+        layer[2],
+    ]
+    # Sizes are another matter.
+    monkeypatch.setattr(cached.cache.workspace, "settled", lambda matrix, one: one)
+    one, other = cached.source(there)(5)[0], cached.source(layer)(5)[0]
+    assert one.codes.data_ptr() == both[5].data_ptr() and other.codes.data_ptr() != layer[0].codes[5].data_ptr()
+    assert torch.equal(one.codes, other.codes) and torch.equal(one.scales, other.scales)
+    apart = [there[1], there[0], there[2]]
+    assert torch.equal(cached.source(apart)(5)[0].codes, torch.cat((layer[1].codes[5], layer[0].codes[5])))

@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import torch
 
-from day0.converters.online.fp8_workspace import ALIGNMENT, LAYOUTS, Fp8Workspace, Matrix, Packed, slot_bytes
+from day0.converters.blocks import bounds_of
+from day0.converters.online.fp8_workspace import (
+    ALIGNMENT,
+    LAYOUTS,
+    Fp8Workspace,
+    Matrix,
+    Packed,
+    _block_rows,
+    slot_bytes,
+)
+from day0.converters.tables import E4M3, LOWEST, fp8_table
 from day0.converters.tiers import eager
 from day0.converters.tiers.load import pick_tier
 from day0.errors import Day0Error
 from day0.reference_ops import mxfp4_decode
 
+ROOT = Path(__file__).parents[2]
 MATRICES = (Matrix(rows=160, columns=96), Matrix(rows=5, columns=32))
 
 
@@ -60,7 +77,7 @@ def test_mxfp8_holds_every_code_under_every_scale(byte: int) -> None:
 
 
 def test_what_would_not_be_exact_is_refused() -> None:
-    for layout, high in (("fp8-128x128", 160), ("bf16", 254)):
+    for layout, high in (("fp8-128x128", 160), ("fp8-1x128", 160), ("bf16", 254)):
         workspace = made(layout)
         with pytest.raises(Day0Error, match="does not fit"):
             workspace.convert(0, 0, packed(0, low=100, high=high))
@@ -119,3 +136,76 @@ def test_wrong_sizes_and_choices_are_refused() -> None:
     wide = packed(0)
     with pytest.raises(Day0Error, match="uint8"):
         made().convert(0, 0, Packed(codes=wide.codes.int(), scales=wide.scales))
+
+
+def by_scales(
+    codes_RP: torch.Tensor,
+    bytes_RG: torch.Tensor,
+    height: int,
+    scales: torch.Tensor,
+    out_RC: torch.Tensor,
+    unsettled: torch.Tensor,
+) -> None:
+    """What a tier's `scaled` does, in eager torch."""
+    if height:
+        bounds = bounds_of(E4M3, bytes_RG, None, height, 4)
+        rows_RG = _block_rows(bytes_RG, bounds.scale(), height)
+        scales.copy_(torch.exp2(bounds.scale().float()))
+        if bool((bytes_RG == 255).any()) or not bool(bounds.settled().all()):
+            unsettled.fill_(1)
+    else:
+        rows_RG = torch.full_like(bytes_RG, -LOWEST)
+        scales.copy_(bytes_RG)
+    table = fp8_table(E4M3)
+    eager.decode(codes_RP.reshape(-1, 16), rows_RG.reshape(-1), table, out_RC.view(table.pairs.dtype).view(-1, 16))
+
+
+@pytest.mark.parametrize("layout", ["mxfp8", "fp8-128x128", "fp8-1x128"])
+@pytest.mark.parametrize(("low", "high"), [(118, 127), (116, 128), (0, 9), (118, 255)])
+def test_a_tiers_own_way_with_scales_gives_the_same_bytes(layout: str, low: int, high: int) -> None:
+    plain = made(layout)
+    quick = Fp8Workspace(MATRICES, 3, decode=eager.decode, scaled=by_scales, layout=layout)
+    for matrix in range(2):
+        one = packed(matrix, low=low, high=high)
+        errors = []
+        for workspace in (plain, quick):
+            try:
+                workspace.convert(1, matrix, one)
+            except Day0Error as error:
+                errors.append(error.what)
+        if errors:
+            assert len(errors) == 2 and errors[0] == errors[1]
+            continue
+        for here, there in ((plain.values(matrix), quick.values(matrix)), (plain.scales(matrix), quick.scales(matrix))):
+            assert here is not None and there is not None
+            assert torch.equal(here[1].view(torch.uint8), there[1].view(torch.uint8))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_was_settled_is_not_asked_again(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = made(layout)
+    one = workspace.settled(0, packed(0))
+    assert one.settled == layout
+    workspace.convert(0, 0, one)
+    assert torch.equal(workspace.decoded(0, [0], torch.float32)[0], plain(one))
+    if layout == "mxfp8":
+        return
+    # Of another layout it says nothing.
+    other = replace(packed(0, low=100, high=254), settled="mxfp8")
+    with pytest.raises(Day0Error, match="does not fit"):
+        workspace.convert(0, 0, other)
+    if layout == "bf16":
+        with pytest.raises(Day0Error, match="does not fit"):
+            workspace.settled(0, other)
+    else:
+        assert workspace.settled(0, packed(0, low=100, high=160)).settled == ""
+        assert workspace.settled(0, packed(0, high=255)).settled == ""
+
+
+def test_the_kernel_with_scales_is_right_in_tritons_interpreter() -> None:
+    if find_spec("triton") is None:
+        pytest.skip("triton is not installed: torch for CUDA brings it")
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path[1:]])}
+    command = [sys.executable, "-W", "ignore", "-m", "tests.converters.scaled_interpreted"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -2,11 +2,12 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from day0.devices.open import memory_allocated, open_torch_device, synchronize
+from day0.devices.open import device_index, memory_allocated, open_torch_device, synchronize, use_device
 from day0.devices.profile import load_profile
 from day0.errors import Day0Error
 
@@ -77,3 +78,21 @@ else:
     raise SystemExit("it took the place of another device")
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "chosen", "current"),
+    [("cuda", 0, "cuda", [0]), ("cuda", 5, "cuda", [1]), ("cuda:0", 3, "cuda:3", [3]), ("cuda:2", None, "cuda:2", [])],
+)
+def test_one_of_several_devices_is_used(
+    monkeypatch: pytest.MonkeyPatch, name: str, number: int | None, chosen: str, current: list[int]
+) -> None:
+    made: list[int] = []
+    monkeypatch.setattr(torch, "cuda", SimpleNamespace(device_count=lambda: 4, set_device=made.append))
+    assert use_device(torch.device(name), number) == torch.device(chosen)
+    assert made == current
+
+
+def test_an_only_device_stays_what_it_is() -> None:
+    assert use_device(torch.device("cpu"), 3) == torch.device("cpu")
+    assert device_index(torch.device("cpu")) == 0

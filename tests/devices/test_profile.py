@@ -10,7 +10,7 @@ from day0.devices.profile import list_profiles, load_profile
 from day0.devices.profile_parts import DTYPES, Condition, Details, Grant, Lack, layout_of
 from day0.errors import Day0Error
 
-SHIPPED = ("cpu", "cuda", "null", "s5000", "sim", "sim-small", "sim-strict")
+SHIPPED = ("cpu", "cuda", "h200", "null", "s5000", "sim", "sim-small", "sim-strict")
 
 GOOD = """\
 schema: day0.device/1

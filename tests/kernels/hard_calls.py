@@ -145,10 +145,31 @@ def experts(generator: torch.Generator) -> list[Call]:
     weights = torch.rand(45, 3, generator=generator)
     # Few rows for each expert take other tiles.
     few = (x[5:8], gate_up, down, weights[5:8].to(BF16), chosen[5:8].to(torch.int32))
+    # In the slots of a workspace a guard and another matrix lie between two experts.
+    slots = torch.full((4, 36 * 40 + 40 * 18 + 16), NAN, dtype=BF16)
+    there = [
+        part.unflatten(1, shape)
+        for part, shape in zip((slots[:, : 36 * 40], slots[:, 36 * 40 + 16 :]), ((36, 40), (40, 18)), strict=True)
+    ]
+    for slot, matrix in zip(there, (gate_up, down), strict=True):
+        slot.copy_(matrix)
     return [
+        ((x, *there, weights, chosen, "swiglu"), {}),
         ((x, gate_up, down, weights, chosen, "swiglu"), {}),
         ((*few, "swiglu_oai", True, True, 2.0), {}),
     ]
+
+
+def selections(generator: torch.Generator) -> list[Call]:
+    """Ties everywhere, zeros of both signs, what is not finite, closed rows, lengths; few rows, some, and many."""
+    calls: list[Call] = []
+    for rows, keys, topk in ((2, 300, 40), (12, 50, 20), (70, 9, 4)):
+        score = (torch.randn(rows, 1, keys, generator=generator) * 2).round()
+        score[0, 0, :4] = torch.tensor([-0.0, NAN, INF, -INF])
+        score[1] = -INF
+        lengths = torch.randint(-1, keys + 2, (rows, 1), generator=generator, dtype=torch.int32)
+        calls += [((score, topk), {}), ((score.to(BF16), topk, lengths), {}), ((score, keys + 3), {})]
+    return [*calls, ((torch.randn(1, 2, 700, generator=generator), 100), {})]
 
 
 MAKERS: dict[str, Callable[[torch.Generator], list[Call]]] = {
@@ -158,6 +179,7 @@ MAKERS: dict[str, Callable[[torch.Generator], list[Call]]] = {
     "gated_activation": gates,
     "attention_residual": residuals,
     "moe_router": routers,
+    "topk_tokens": selections,
     "paged_kv_write": writes,
     "sparse_mla_prefill": prefills,
     "sparse_mla_decode": decodes,

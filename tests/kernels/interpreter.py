@@ -105,7 +105,7 @@ def planted(name: str, folder: Path) -> Implementation:
 
 
 LARGE = 300_000
-LARGE_OF = {"day0::topk_tokens": 2000}
+LARGE_OF = {"day0::topk_tokens": 6000}
 """Elements of all tensors of a call from which it is left out: interpreted, it takes minutes."""
 WIDE = {
     "kda_recurrent": {"values": 128},

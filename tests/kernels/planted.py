@@ -49,6 +49,17 @@ PLANTED = {
         right="real = place < tl.load(first + expert + 1)",
         wrong="real = place < tl.load(first + expert + 1) - 1",
     ),
+    "experts_taken_for_neighbours": Planted(
+        operator="fused_experts",
+        right="base = matrix + expert.to(tl.int64) * step",
+        wrong="base = matrix + expert.to(tl.int64) * D * F",
+        also=(
+            (
+                "            base = matrix + expert.to(tl.int64) * D * F\n            gate",
+                "            base = matrix + expert.to(tl.int64) * 2 * F * D\n            gate",
+            ),
+        ),
+    ),
     "decay_after_the_read": Planted(
         operator="kda_recurrent",
         right="held = held * decay[:, None]\n            change = strength * (value - tl.sum(held * key[:, None], 0))",

@@ -31,7 +31,13 @@ def hard_calls(operator: str) -> list[Call]:
     if operator == "day0::topk_tokens":
         ties = (torch.randn(2, 2, LONG, generator=generator) * 2).round(decimals=1)
         lengths = torch.tensor([[LONG, 1999], [0, 2049]], dtype=torch.int32)
-        return [((ties, 2048), {}), ((torch.zeros(1, 1, LONG), 2048), {}), ((-ties.abs(), 513, lengths), {})]
+        some, many = ((torch.randn(rows, 1, 3000, generator=generator)).round(decimals=2) for rows in (40, 90))
+        calls: list[Call] = [
+            ((ties, 2048), {}),
+            ((torch.zeros(1, 1, LONG), 2048), {}),
+            ((-ties.abs(), 513, lengths), {}),
+        ]
+        return [*calls, ((some, 2048), {}), ((many, 2048), {}), ((some.bfloat16(), 300), {})]
     if operator == "day0::lightning_indexer":
         q, k = torch.randn(2, 3, 33, 96, generator=generator), torch.randn(2, 1000, 96, generator=generator)
         weights = torch.randn(2, 3, 33, generator=generator)

@@ -11,12 +11,13 @@ from day0.analyzers.cases.ways._way import load_ways
 from day0.analyzers.judging.compare import compare_results
 from day0.analyzers.judging.judgement import Judgement
 from day0.analyzers.judging.reference import Reference, references
+from day0.devices.open import device_count, device_index
 from day0.records import WARNING, Lock
 from day0.reference_ops._spec import Operator
 from day0.reference_ops.signatures import resolve
 from day0.registry.dispatch import suspended
 
-__all__ = ["device_count", "device_for", "is_not_there", "judge_way", "other_overload"]
+__all__ = ["device_for", "is_not_there", "judge_way", "other_overload"]
 
 
 def device_for(case: Case, device: torch.device) -> torch.device | Unfillable:
@@ -24,15 +25,11 @@ def device_for(case: Case, device: torch.device) -> torch.device | Unfillable:
     index = load_ways()[case.way].device_index
     if not index:
         return device
-    if index >= device_count(device):
+    count = device_count(device)
+    if index >= count:
         return Unfillable(reason=f"there is one {device.type} device only")
-    return torch.device(device.type, index)
-
-
-def device_count(device: torch.device) -> int:
-    """Return how many devices of this type there are; one CPU."""
-    count = getattr(getattr(torch, device.type, None), "device_count", None)
-    return int(count()) if count is not None and device.type != "cpu" else 1
+    # Counted from the worker's own: each must see a device that is not its current one.
+    return torch.device(device.type, (device_index(device) + index) % count)
 
 
 def judge_way(

@@ -122,3 +122,19 @@ def test_a_worker_that_cannot_begin_says_why(tmp_path: Path) -> None:
     with pytest.raises(Day0Error, match="device: is gone"), Pool(start, tmp_path / "work", Limits()):
         pass
     assert not (tmp_path / "work").exists()
+
+
+def test_each_worker_has_its_device_and_so_has_the_one_that_takes_its_place(tmp_path: Path) -> None:
+    given: list[int | None] = []
+
+    def start(link: Connection, place: Place) -> multiprocessing.process.BaseProcess:
+        given.append(place.device)
+        return FORK.Process(target=_serve, args=(link, place, _act))
+
+    names = ["a", "dies", "b", "c"]
+    jobs = [Job(question={"case": name}, name=name, blame=name) for name in names]
+    with Pool(start, tmp_path / "work", Limits(case_timeout_s=5.0, host_bytes=1 << 40), 3) as pool:
+        assert len(list(pool.run(jobs))) == len(names)
+        assert pool.replaced
+    assert given[:3] == [0, 1, 2]
+    assert set(given[3:]) <= {0, 1, 2}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
+from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,9 @@ from day0.analyzers.checking.check import Kept, run_cases
 from day0.analyzers.checking.limits import Limits
 from day0.analyzers.checking.pool import Pool, starter
 from day0.analyzers.checking.setting import Loaded, Setting
-from day0.devices.profile import load_profile
+from day0.analyzers.checking.worker import Place
+from day0.devices.open import open_torch_device
+from day0.devices.profile import DeviceProfile, load_profile
 from day0.playbook import CheckPlan
 from day0.records import CaseResult, Lock, Trace
 from day0.reference_ops.signatures import describe, signature_id
@@ -23,6 +27,7 @@ records = import_module("tests.golden.make").records
 
 CPU = torch.device("cpu")
 LOCK = Lock(device="cpu", namespace="base", model="x", entries=())
+TWO = load_profile("sim").model_copy(update={"devices": 2})
 
 
 def _trace() -> Trace:
@@ -56,3 +61,32 @@ def test_workers_give_what_this_process_gives(tmp_path: Path, fork: bool) -> Non
     ]
     assert len(kept) == len(cases)
     assert {one.status for one in found} == {"pass"}
+
+
+def _on(folder: Path, number: int, profile: DeviceProfile = TWO) -> tuple[int | None, tuple[CaseResult, ...]]:
+    """Return the device of a worker that is the pool's `number`-th, and what it finds."""
+    plan, limits = CheckPlan(regimes=("ordinary",), derived=True), Limits()
+    device, lock = open_torch_device(profile), LOCK.model_copy(update={"device": profile.name})
+    cases = list(plan_cases(_trace(), plan, devices=2))
+    found = {one.key: one for one in cases}
+    loaded = Loaded(device=device, lock=lock, implementations=(), cases=found, limits=limits)
+    start = starter(loaded, Setting(profile=profile, lock=lock, trace=_trace(), plan=plan), fork=True)
+    with Pool(lambda link, place: start(link, replace(place, device=number)), folder, limits) as pool:
+        results = run_cases(pool, cases, lock, Kept(done={}, keep=lambda _: None), lambda *_: None)
+        return pool.devices[0], tuple(one.model_copy(update={"seconds": None}) for one in results)
+
+
+def test_a_worker_finds_the_same_on_every_device(tmp_path: Path) -> None:
+    first, second, third = (_on(tmp_path / str(number), number) for number in range(3))
+    assert (first[0], second[0], third[0]) == (0, 1, 0)
+    assert first[1] == second[1]
+    other = [case.status for case in first[1] if "second_device" in case.case]
+    assert "pass" in other, "a case on another device than the worker's is among them"
+
+
+def test_a_device_that_the_profile_names_is_kept(tmp_path: Path) -> None:
+    named = TWO.model_copy(update={"torch_device": "sim:0"})
+    loaded = Loaded(device=CPU, lock=LOCK, implementations=(), cases={}, limits=Limits())
+    setting = Setting(profile=named, lock=LOCK, trace=None, plan=CheckPlan())
+    process = starter(loaded, setting, fork=True)(Pipe()[0], Place(log="", board="", parent=0, device=1))
+    assert process._args[2].device is None  # type: ignore[attr-defined]  # what the process is given

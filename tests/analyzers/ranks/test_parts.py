@@ -6,24 +6,29 @@ Shape suffixes: N elements.
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import nn
 
 from day0.analyzers.canary.gates import Figure
 from day0.analyzers.ranks.align import part_of_rank, parts_of_rank
 from day0.analyzers.ranks.board import RankBoard
+from day0.analyzers.ranks.collective_calls import wait_for
 from day0.analyzers.ranks.collectives import explain_sum
+from day0.analyzers.ranks.faults import planted_in_rank
 from day0.analyzers.ranks.judge import judge_run
-from day0.analyzers.ranks.launch import _end, _exception, _hanging, _Ranks, _with_causes
+from day0.analyzers.ranks.launch import _end, _exception, _hanging, _Ranks, _with_causes, launch
 from day0.analyzers.ranks.setting import Facts, RanksSetting
 from day0.cli.canary_ranks import parse_ranks
 from day0.devices.profile import load_profile
 from day0.errors import Day0Error
 from day0.playbook import ModelPlan
 from day0.records import RankResult
+from day0.reference_ops.torch_ops import register_operators
 
 
 def test_a_part_is_found_by_its_shape() -> None:
@@ -138,7 +143,7 @@ SETTING = RanksSetting(
 )
 PHASES = ("prefill", "decode")
 METRICS = {f"{phase}_{name}": 0.0 for phase in PHASES for name in ("wrong", "not_comparable", "error")}
-METRICS |= {"choices_wrong": 0.0, "unexplained_tokens": 0.0, "weight_bytes": 100.0, "limit": 1.0}
+METRICS |= {"choices_wrong": 0.0, "diverges_at": 9.0, "unexplained_tokens": 0.0, "weight_bytes": 100.0, "limit": 1.0}
 
 
 def facts(folder: Path, rank: int, tokens: tuple[int, ...] = (1,), chosen: int = 5, **metrics: float) -> RankResult:
@@ -174,6 +179,47 @@ def test_weights_beyond_the_prediction_fail(tmp_path: Path) -> None:
     assert [one.verdict for one in unknown.gates if one.metric == "weights_over_fit"] == ["inconclusive"] * 2
 
 
+def test_memory_beyond_the_prediction_fails(tmp_path: Path) -> None:
+    ends = [facts(tmp_path, rank, step_bytes=50.0 + 40.0 * rank) for rank in range(3)]
+    run = judge_run(SETTING, 0, ends, tmp_path, Figure(100.0), Figure(150.0))
+    assert run.reasons == ("memory_over_plan is 1.53333, the gate says <= 1.1",)
+    assert run.metrics["peak_bytes"] == 230.0, "weights and the step of the fullest rank"
+    less = judge_run(SETTING, 0, ends, tmp_path, Figure(100.0), Figure(300.0))
+    assert less.reasons == ("memory_over_plan is 0.766667, the gate says >= 0.9",)
+    assert judge_run(SETTING, 0, ends, tmp_path, Figure(100.0), Figure(225.0)).status == "pass"
+
+
+def test_memory_that_nobody_counts_is_said(tmp_path: Path) -> None:
+    ends = [facts(tmp_path, rank) for rank in range(3)]
+    run = judge_run(SETTING, 0, ends, tmp_path, Figure(100.0), Figure(150.0))
+    undecided = {one.reason for one in run.gates if one.verdict == "inconclusive"}
+    assert undecided == {"memory_over_plan is not known: memory: the device does not count what is allocated"}
+
+
+def test_without_a_golden_ranks_are_held_against_each_other_alone(tmp_path: Path) -> None:
+    plain = {"weight_bytes": 1.0}
+    for rank in range(3):
+        facts(tmp_path, rank, tokens=(1 + rank // 2,))
+        result = RankResult(rank=rank, status="done", tokens=(1 + rank // 2,), metrics=plain)
+        (tmp_path / f"facts-0-{rank}.json").write_text(Facts(result=result).model_dump_json())
+    ends = [RankResult(rank=rank, status="done") for rank in range(3)]
+    run = judge_run(SETTING, 0, ends, tmp_path, Figure(1.0))
+    assert run.reasons == ("rank 2 generates [2], and rank 0 [1]",)
+    open_ = {one.metric for one in run.gates if "no golden was made" in one.reason}
+    assert open_ == {"choices_wrong", "diverged_ranks", "logits_wrong", "unexplained_tokens"}
+
+
+class _Boxed:
+    """Stands for what torch hands on in place of a collective's work."""
+
+
+def test_a_collective_without_work_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    # NCCL's blocking calls run on the caller's stream and hand back no work.
+    monkeypatch.setattr(torch, "ScriptObject", _Boxed)
+    monkeypatch.setattr(torch._C._distributed_c10d.Work, "unbox", staticmethod(lambda _: None))
+    wait_for(([torch.ones(1)], _Boxed()))
+
+
 def test_logits_that_cannot_be_judged_are_not_called_right(tmp_path: Path) -> None:
     ends = [facts(tmp_path, rank, prefill_not_comparable=1.0) for rank in range(3)]
     run = judge_run(SETTING, 0, ends, tmp_path, Figure(100.0))
@@ -189,3 +235,31 @@ def test_numbers_of_ranks_are_read(text: str, numbers: tuple[int, ...]) -> None:
 def test_what_is_no_number_of_ranks_is_refused(text: str) -> None:
     with pytest.raises(Day0Error, match="is no number of ranks"):
         parse_ranks(text)
+
+
+def test_variables_of_the_machine_reach_the_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "NVLS=$NCCL_NVLS_ENABLE"\nexit 3\n')
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")
+    with pytest.raises(Day0Error, match="torchrun ended with exit code 3") as caught:
+        launch(SETTING, tmp_path)
+    assert caught.value.facts == ("NVLS=0",)
+
+
+class Indexer(nn.Module):
+    def forward(self, scores_BST: torch.Tensor) -> torch.Tensor:
+        chosen: torch.Tensor = torch.ops.day0.topk_tokens(scores_BST, 3)[0]
+        return chosen
+
+
+def test_our_own_indexer_can_be_made_to_choose_otherwise() -> None:
+    register_operators()
+    model, scores_BST = nn.ModuleDict({"indexer": Indexer()}), torch.arange(10.0).reshape(1, 2, 5)
+    scores_BST[0, 1, :3] = float("-inf")
+    with planted_in_rank("ranks_other_tokens", 1, 2, model) as planted:
+        assert model["indexer"](scores_BST).tolist() == [[[4, 3, 1], [4, 3, -1]]]
+        torch.ops.day0.topk_tokens(scores_BST, 3)
+    assert planted.calls == 1, "outside of an indexer nothing changes"
+    assert model["indexer"](scores_BST).tolist() == [[[4, 3, 2], [4, 3, -1]]]

@@ -1,0 +1,157 @@
+"""Four bits to FP8 with the scales of a layout on a GPU, in one or two launches: nothing waits for the host.
+
+Shape suffixes: R rows, P packed bytes, G groups of a row, M, N blocks.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from day0.converters.blocks import ALL_CODES, LEAST_SCALE, group_window
+from day0.converters.tables import E4M3, HIGHEST, LOWEST, NAN_ROW
+from day0.converters.tiers._triton_words import ONE_BYTE, words_of
+
+__all__ = ["scaled"]
+
+tl: Any = None
+"""`triton.language`, which Triton looks up in this module by this name; set at the first call, as the next are."""
+settle: Any = None
+pick: Any = None
+
+BLOCK_ROWS, BLOCKS = 128, 4
+"""Rows of one program that finds scales, and blocks side by side in it."""
+GROUPS, WARPS = 128, 4
+"""Groups of one program that looks up: all lie in a row."""
+
+
+def scaled(
+    codes_RP: torch.Tensor,
+    bytes_RG: torch.Tensor,
+    height: int,
+    scales: torch.Tensor,
+    out_RC: torch.Tensor,
+    unsettled: torch.Tensor,
+) -> None:
+    """Write e4m3 values, as bytes, and their scales: float32 of blocks of `height` rows (128 or 1) and 128 columns.
+
+    With height 0 the scale bytes stay as they are. Where a scale byte of a block is NaN, or they lie so far apart that it
+    depends on the codes whether a value stays exact and normal, `unsettled`, int32 [1], becomes 1, and what was written
+    is of no use.
+    """
+    rows, groups = bytes_RG.shape
+    if not bytes_RG.numel():
+        return
+    codes_RP, bytes_RG = codes_RP.contiguous(), bytes_RG.contiguous()
+    blocks = -(-groups // 4)
+    _, normal, high = group_window(E4M3, ALL_CODES)
+    limits = (LEAST_SCALE, normal, high)
+    shape = (rows, groups, blocks)
+    find, look = _kernels()
+    if height:
+        find[(-(-rows // BLOCK_ROWS), -(-blocks // BLOCKS))](
+            bytes_RG, scales, unsettled, *shape, *limits,
+            TALL=height > 1, ROWS=BLOCK_ROWS, BLOCKS=BLOCKS, num_warps=WARPS,
+        )  # fmt: skip
+    words = bool(torch.version.cuda) and codes_RP.data_ptr() % 4 == 0 and out_RC.data_ptr() % 8 == 0
+    table, codes, out = words_of(codes_RP.device), codes_RP, out_RC
+    if words:
+        codes, out = codes_RP.view(torch.int32), out_RC.view(torch.int64)
+    look[(-(-rows * groups // GROUPS),)](
+        codes, bytes_RG, scales, table, out, *shape, LOWEST, HIGHEST, NAN_ROW, ONE_BYTE,
+        HEIGHT=height, WORDS=words, GROUPS=GROUPS, num_warps=WARPS,
+    )  # fmt: skip
+
+
+@functools.cache
+def _kernels() -> tuple[Any, Any]:
+    """Return the kernel that finds the scales of blocks, and the one that looks up. Imports Triton."""
+    global tl, settle, pick
+    triton = import_module("triton")
+    tl = import_module("triton.language")
+    settle, pick = _settle(triton), _pick(triton)
+
+    @triton.jit  # type: ignore[untyped-decorator]  # Triton is imported by name
+    def find(  # type: ignore[no-untyped-def] # noqa: ANN202 - Triton's own language
+        scale_bytes, scales, unsettled, rows, groups, blocks, least, normal, high,  # noqa: ANN001
+        TALL: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr,
+    ):  # fmt: skip
+        row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+        block = tl.program_id(1) * BLOCKS + tl.arange(0, BLOCKS)
+        group = block[None, :, None] * 4 + tl.arange(0, 4)[None, None, :]
+        inside = (row < rows)[:, None, None] & (group < groups)
+        byte = tl.load(scale_bytes + row[:, None, None] * groups + group, mask=inside, other=0).to(tl.int32)
+        largest = tl.max(byte, 2)
+        smallest = tl.min(tl.where(inside, byte, 255), 2)
+        if TALL:
+            to = scales + tl.program_id(0) * blocks + block
+            settle(to, block < blocks, tl.max(largest, 0), tl.min(smallest, 0), unsettled, least, normal, high)
+        else:
+            to = scales + row[:, None] * blocks + block[None, :]
+            real = (row < rows)[:, None] & (block < blocks)[None, :]
+            settle(to, real, largest, smallest, unsettled, least, normal, high)
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def look(  # type: ignore[no-untyped-def] # noqa: ANN202
+        codes, scale_bytes, scales, table, out, rows, groups, blocks, lowest, highest, nan_row,  # noqa: ANN001
+        ASM: tl.constexpr, HEIGHT: tl.constexpr, WORDS: tl.constexpr, GROUPS: tl.constexpr,
+    ):  # fmt: skip
+        g = tl.program_id(0).to(tl.int64) * GROUPS + tl.arange(0, GROUPS)
+        inside = g < rows.to(tl.int64) * groups
+        byte = tl.load(scale_bytes + g, mask=inside, other=0).to(tl.int32)
+        if HEIGHT == 0:
+            tl.store(scales + g, byte.to(tl.uint8), mask=inside)
+            # The row of exponent 0: the scales say all the rest.
+            row = byte * 0 - lowest
+        else:
+            of_row = g // groups
+            block = of_row // HEIGHT * blocks + (g - of_row * groups) // 4
+            bits = tl.load(scales + block, mask=inside, other=1.0).to(tl.int32, bitcast=True)
+            k = tl.minimum(tl.maximum(byte - (bits >> 23), lowest), highest) - lowest
+            row = tl.where(byte == 255, nan_row, k)
+        pick(codes, table, out, g, inside, row, ASM, WORDS)
+
+    return find, look
+
+
+def _settle(triton: Any) -> Any:
+    @triton.jit
+    def settle(to, real, largest, smallest, unsettled, least, normal, high):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+        scale = tl.maximum(largest - 127 - high, least)
+        tl.store(to, ((scale + 127) << 23).to(tl.float32, bitcast=True), mask=real)
+        open_ = real & ((largest == 255) | (scale > smallest - 127 - normal))
+        # Every program that writes writes the same.
+        tl.store(unsettled + largest * 0, 1, mask=open_)
+
+    return settle
+
+
+def _pick(triton: Any) -> Any:
+    @triton.jit  # type: ignore[untyped-decorator]
+    def pick(codes, table, out, g, inside, row, ASM: tl.constexpr, WORDS: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+        if WORDS:
+            words = table.to(tl.pointer_type(tl.int32)) + row * 4
+            a, b, c, d = tl.load(words), tl.load(words + 1), tl.load(words + 2), tl.load(words + 3)
+            word = g[:, None] * 4 + tl.arange(0, 4)[None, :]
+            x = tl.load(codes + word, mask=inside[:, None], other=0)
+            low, high = tl.inline_asm_elementwise(
+                ASM,
+                "=r,=r,r,r,r,r,r",
+                [x, a[:, None], b[:, None], c[:, None], d[:, None]],
+                dtype=(tl.int32, tl.int32),
+                is_pure=True,
+                pack=1,
+            )
+            both = (high.to(tl.int64) << 32) | (low.to(tl.int64) & 0xFFFFFFFF)
+            tl.store(out + word, both, mask=inside[:, None])
+        else:
+            place = tl.arange(0, 32)[None, :]
+            pair = tl.load(codes + g[:, None] * 16 + place // 2, mask=inside[:, None], other=0).to(tl.int32)
+            code = (pair >> (4 * (place % 2))) & 15
+            value = tl.load(table + row[:, None] * 16 + code, mask=inside[:, None], other=0)
+            tl.store(out + g[:, None] * 32 + place, value, mask=inside[:, None])
+
+    return pick
