@@ -68,9 +68,12 @@ def merge(old: Record | None, parts: Iterable[tuple[str, Record]]) -> Record:
             continue
         _refuse_other_device(name, merged.get("device"), part.get("device"))
         highest = _highest(merged.get("ceilings", {}), part.get("ceilings", {}))
+        installed = {one: said for one, said in part.get("versions", {}).items() if said != "none"}
+        versions = {**part.get("versions", {}), **merged.get("versions", {}), **installed}
         for fact in FACTS:
             if part.get(fact):
                 merged[fact] = part[fact]
+        merged["versions"] = versions
         merged["ceilings"] = highest
         merged["operators"] = {**merged["operators"], **_measured(part.get("operators", {}), merged["operators"])}
         merged["model"] = {
@@ -111,6 +114,8 @@ def _measured(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
             found[name] = {**before, **one, "cases": {**before.get("cases", {}), **cases}}
         elif not before.get("cases"):
             found[name] = dict(one)
+        elif one.get("check"):
+            found[name] = {**before, "check": one["check"]}
     return found
 
 

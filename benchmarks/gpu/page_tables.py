@@ -103,8 +103,10 @@ def operators(found: Mapping[str, Any]) -> str:
             ran = {peer: took["ratio"] for peer, took in sorted(one.get("peers", {}).items()) if "ratio" in took}
             peers = ", ".join(f"{peer_name(peer)} {ratio:.1f}" for peer, ratio in ran.items())
             amount = f"{one['gb_s']:,.0f} GB/s" if one["bound"] == "copy" else f"{one['tflops']:,.0f} TFLOPS"
-            rows.append((f"`{name}`", case, f"{one['ms']:.4f}", one["bound"], amount, f"{one['fraction']:.2f}", peers))
-    head = ("operator", "case", "ms", "bound by", "reached", "of the ceiling", "peers, times slower")
+            right = str(operator.get("check", {}).get("passed", ""))
+            parts = (f"{one['ms']:.4f}", one["bound"], amount, f"{one['fraction']:.2f}", peers)
+            rows.append((f"`{name}`", right, case, *parts))
+    head = ("operator", "calls right", "case", "ms", "bound by", "reached", "of the ceiling", "peers, times slower")
     return table(head, rows)
 
 

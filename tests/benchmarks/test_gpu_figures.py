@@ -39,6 +39,7 @@ def kernels(**more: Any) -> dict[str, Any]:
         "operators": {
             "rms_norm": {
                 "status": "pass",
+                "check": {"passed": 7, "failed": []},
                 "cases": {
                     "prefill": case(
                         0.2,
@@ -99,7 +100,7 @@ def test_one_command_makes_record_page_and_charts_and_another_finds_what_was_cha
     assert text.startswith("# A device\n\nbefore") and text.endswith("after\n")
     for wanted in (
         "MXFP4 to FP8, of the speed of a copy | 0.95 | 0.90",
-        "| `rms_norm` | prefill | 0.2000 | copy | 500 GB/s | 0.50 | torch eager 3.0 |",
+        "| `rms_norm` | 7 | prefill | 0.2000 | copy | 500 GB/s | 0.50 | torch eager 3.0 |",
         "other: no &#124; such &lt;b&gt;thing",
         "| 128 Ki | 8 | 2048 | 0.100 | 0.100 | 0.200 | 0.500 | 2.000 | 4.0 |",
         "8 at a time, mxfp8 | 1.50 | 1.4",
@@ -132,6 +133,13 @@ def test_what_was_not_timed_replaces_no_time_and_fractions_follow_the_highest_ce
     assert second["figures"]["rms_norm_prefill_fraction_of_copy"] == 0.25
     assert second["ceilings"] == {"copy_gb_s": 2000.0, "bf16_tflops": 100.0}
     assert second["date"] == "2026-01-03"
+    # A package that only one of the runs had belongs to its figures.
+    late["versions"] = {"torch": "2.11.0", "fla-core": "0.6.0"}
+    both = figures.merge(figures.merge(first, [("b", late)]), [("a", kernels())])
+    assert both["versions"] == {"torch": "2.11.0", "fla-core": "0.6.0"}
+    checked = kernels(operators={"rms_norm": {"status": "pass", "check": {"passed": 9, "failed": []}}})
+    again = figures.merge(second, [("d", checked)])["operators"]["rms_norm"]
+    assert again["check"]["passed"] == 9 and again["cases"]["prefill"]["ms"] == 0.2
     quicker = kernels(operators={"rms_norm": {"status": "pass", "cases": {"prefill": case(0.1)}}})
     third = figures.merge(second, [("c", quicker)])
     assert third["operators"]["rms_norm"]["cases"]["prefill"]["peers"]["torch_eager"]["ratio"] == pytest.approx(6.0)
