@@ -132,9 +132,10 @@ def test_a_device_that_falls_back_by_itself_is_told_apart() -> None:
     assert classify(profile, describe("aten::silu", (X,), {})).verdict == "cpu_fallback"  # in its out form
     ints = torch.zeros(3, dtype=torch.int32, device="meta")
     found = classify(profile, describe("aten::histc", (ints,), {}))
-    assert (found.verdict, found.reason) == (
-        "missing",
-        "gone; the device falls back to the CPU, which lacks it too: torch's CPU kernel takes floating-point values only",
+    assert found.verdict == "missing"
+    # Behind it stands what the CPU said when it was probed.
+    assert found.reason.startswith(
+        "gone; the device falls back to the CPU, which lacks it too: torch's CPU kernel takes floating-point values only"
     )
 
 
