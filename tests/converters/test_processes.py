@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -106,26 +108,39 @@ def test_a_mistake_of_ours_is_no_mistake_of_the_user(
     assert "ZeroDivisionError: planted" in capfd.readouterr().err
 
 
+SLOW = """
+import os, sys, time
+from pathlib import Path
+from day0.converters.convert import convert
+from day0.converters.folder import open_folder
+from day0.converters.plan import make_plan
+from day0.converters.tiers.load import pick_tier
+from day0.records.convert import ConversionParameters
+
+source, target, told = (Path(one) for one in sys.argv[1:])
+real = os.pwrite
+
+def slow(file, data, at):
+    with told.open("a") as log:
+        log.write(f"{os.getpid()}\\n")
+    time.sleep(0.2)
+    return real(file, data, at)
+
+os.pwrite = slow
+convert(make_plan(open_folder(source), ConversionParameters(to="fp8"), jobs=2), target, pick_tier("eager"), jobs=2)
+"""
+
+
 def test_processes_end_with_who_started_them(kit: Any, source: Path, tmp_path: Path) -> None:
     target, told = tmp_path / "t", tmp_path / "pids"
-    real = os.pwrite
-
-    def slow(file: int, data: Any, at: int) -> int:
-        with told.open("a") as log:
-            log.write(f"{os.getpid()}\n")
-        time.sleep(0.2)
-        return real(file, data, at)
-
-    child = os.fork()
-    if not child:
-        os.pwrite = slow
-        kit.run(source, target, "fp8", jobs=2)
-        os._exit(0)
-    until = time.monotonic() + 60.0
-    while (not told.exists() or len(set(told.read_text().split())) < 2) and time.monotonic() < until:
-        time.sleep(0.02)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    # A process of its own: a copy of this one would go on as a second runner of tests where something fails.
+    command = [sys.executable, "-c", SLOW, str(source), str(target), str(told)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
+        until = time.monotonic() + 120.0
+        while (not told.exists() or len(set(told.read_text().split())) < 2) and time.monotonic() < until:
+            assert child.poll() is None, child.communicate()[1][-2000:]
+            time.sleep(0.02)
+        child.kill()
     writers = {int(pid) for pid in told.read_text().split()}
     assert len(writers) == 2
     while any(running(pid) for pid in writers) and time.monotonic() < until:
