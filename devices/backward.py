@@ -11,14 +11,25 @@ import torch
 __all__ = ["in_this_thread"]
 
 
-class _Standing(threading.local):
-    """How many contexts of this thread hold the switch, and how it stood before the first."""
+class _Standing:
+    """How many contexts that were entered in a thread hold its switch, and how it stood before the first."""
 
-    count = 0
-    before = True
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.count = 0
+        self.before = True
+        self.left = False
+        """The last of them ended in another thread, which cannot move this one's switch."""
 
 
-_STANDING = _Standing()
+class _Threads(threading.local):
+    """The standing of each thread."""
+
+    def __init__(self) -> None:
+        self.standing = _Standing()
+
+
+_THREADS = _Threads()
 
 
 @contextmanager
@@ -26,15 +37,22 @@ def in_this_thread() -> Iterator[None]:
     """Keep torch's backward passes of this thread in it, until the last of its contexts ends.
 
     Counted, since torch's own switch gives back what stood when it was made: of two tasks that take turns in one thread,
-    the first to end would switch the other's off, and the second would leave it off for ever.
+    the first to end would switch the other's off, and the second would leave it off for ever. A context that ends in
+    another thread, as one in a generator may, leaves the switch as it is until the next one of its own thread ends.
     """
-    if _STANDING.count == 0:
-        _STANDING.before = torch._C._is_multithreading_enabled()
-        torch._C._set_multithreading_enabled(False)
-    _STANDING.count += 1
+    mine = _THREADS.standing
+    with mine.lock:
+        if mine.count == 0:
+            if not mine.left:
+                mine.before = torch._C._is_multithreading_enabled()
+            torch._C._set_multithreading_enabled(False)
+        mine.count += 1
     try:
         yield
     finally:
-        _STANDING.count -= 1
-        if _STANDING.count == 0:
-            torch._C._set_multithreading_enabled(_STANDING.before)
+        with mine.lock:
+            mine.count -= 1
+            if mine.count == 0:
+                mine.left = mine is not _THREADS.standing
+                if not mine.left:
+                    torch._C._set_multithreading_enabled(mine.before)
