@@ -154,6 +154,13 @@ def test_tasks_have_the_lock_under_which_they_were_made() -> None:
     assert asyncio.run(main()) == [1.0, 2.0, plain, plain]
 
 
+def _switch() -> bool:
+    """Say how torch's switch stands, after what another thread left behind was made good."""
+    with activate(ONES_LOCK, CPU, [ONES]):
+        pass
+    return bool(torch._C._is_multithreading_enabled())
+
+
 def _backward_calls(active: ActiveLock, x_N: torch.Tensor) -> int:
     before = active.receipts()[0].calls
     torch.tanh(x_N).sum().backward()
@@ -163,14 +170,13 @@ def _backward_calls(active: ActiveLock, x_N: torch.Tensor) -> int:
 def test_a_backward_pass_is_routed_on_every_device() -> None:
     # torch runs those of other devices than the CPU in threads of its own, unless it is told not to.
     one = implementation("aten::tanh_backward", lambda grad, y: grad * (1 - y * y))
-    device = open_torch_device(load_profile("sim"))
+    device, before = open_torch_device(load_profile("sim")), _switch()
     with activate(lock_of((one, ("float32",) * 2)), CPU, [one]) as active:
         assert _backward_calls(active, X_N.clone().requires_grad_()) == 1
     with activate(lock_of((one, ("float32",) * 2), device="sim"), device, [one]) as active:
         x_N = X_N.to(device).requires_grad_()
         assert _backward_calls(active, x_N) == 1
-    # Also after a test whose last context ended in another thread.
-    assert torch._C._is_multithreading_enabled()
+    assert torch._C._is_multithreading_enabled() == before
 
 
 def test_tasks_that_take_turns_keep_their_backward_passes_to_themselves() -> None:
@@ -194,11 +200,13 @@ def test_tasks_that_take_turns_keep_their_backward_passes_to_themselves() -> Non
             found.append(await one)
         return found
 
+    before = _switch()
     assert asyncio.run(main()) == [False, False]
-    assert torch._C._is_multithreading_enabled()
+    assert torch._C._is_multithreading_enabled() == before
 
 
 def test_a_context_that_ends_in_another_thread_is_made_good_by_the_next() -> None:
+    before = _switch()
     opened = activate(ONES_LOCK, CPU, [ONES])
     opened.__enter__()
     thread = threading.Thread(target=opened.__exit__, args=(None, None, None))
@@ -206,4 +214,4 @@ def test_a_context_that_ends_in_another_thread_is_made_good_by_the_next() -> Non
     thread.join()
     with activate(ONES_LOCK, CPU, [ONES]):
         assert not torch._C._is_multithreading_enabled()
-    assert torch._C._is_multithreading_enabled()
+    assert torch._C._is_multithreading_enabled() == before
