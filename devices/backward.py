@@ -15,7 +15,8 @@ class _Standing:
     """How many contexts that were entered in a thread hold its switch, and how it stood before the first."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        # Again by its owner: a generator that is collected meanwhile ends its context here.
+        self.lock = threading.RLock()
         self.count = 0
         self.before = True
         self.left = False
