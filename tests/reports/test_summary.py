@@ -274,6 +274,7 @@ def test_canary_stages_that_do_not_fit_the_model_keep_nothing_from_passing(good:
     canary = bundle.canary.model_copy(update={"stages": (warned, *bundle.canary.stages[1:], vision)})
     found = judge_stages(replace(bundle, canary=canary))[-1]
     assert (found.status, found.headline) == ("pass", "3 of 3 stages met their gates, 1 gate not decided")
+    assert summarise(replace(bundle, canary=canary)).why.endswith("3 canary stages met their gates, 1 gate not decided")
 
 
 def test_a_canary_of_some_stages_is_out_of_date(good: Bundle) -> None:
