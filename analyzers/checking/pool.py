@@ -26,6 +26,7 @@ from day0.analyzers.checking.ending import death, oom_kills
 from day0.analyzers.checking.limits import Limits
 from day0.analyzers.checking.setting import Loaded, Setting, warm
 from day0.analyzers.checking.worker import Place, serve_forked, serve_spawned
+from day0.analyzers.resident import resident
 from day0.errors import Day0Error
 
 __all__ = ["Answer", "Job", "Pool", "starter"]
@@ -191,14 +192,6 @@ class _Ending:
     reason: str
 
 
-@dataclass(kw_only=True, slots=True)
-class _Watched:
-    """What is looked at from time to time."""
-
-    next_look: float = 0.0
-    first_bytes: int = 0
-
-
 class _Worker:
     """One process, with what it was asked and has not answered."""
 
@@ -211,7 +204,8 @@ class _Worker:
         self.device: int | None = None
         self.retried: _Ending | None = None
         """Set while the case in flight is one that ended another worker."""
-        self._watched = _Watched()
+        self._next_look = 0.0
+        self._first_bytes = 0
         self._kills = oom_kills()
         self._began = time.monotonic()
         self._link, theirs = multiprocessing.Pipe()
@@ -256,6 +250,8 @@ class _Worker:
         if "where" in message:
             raise Day0Error(message["where"], message["what"], facts=tuple(message["facts"]), hint=message["hint"])
         self.greeted, self.device = tuple(message["notes"]), message.get("device")
+        # It says itself what it began with: the first look from here may come after a case has taken its memory.
+        self._first_bytes = message["bytes"]
 
     def receive(self) -> tuple[dict[str, Any] | None, _Ending]:
         """Return the next message, or None and how it ended."""
@@ -287,9 +283,9 @@ class _Worker:
         if self.greeted is None:
             late = now - self._began > START_S
             return _Ending(kind="crashed", reason=f"it did not begin within {START_S:g} s") if late else None
-        if now < self._watched.next_look:
+        if now < self._next_look:
             return None
-        self._watched.next_look = now + TICK_S
+        self._next_look = now + TICK_S
         if self.outstanding and self.board.late and not self._link.poll(0):
             return self._too_late(limits)
         return self._too_large(limits)
@@ -302,9 +298,8 @@ class _Worker:
         return _Ending(kind="slow", reason=f"its {where} on the CPU did not end in the time that was allowed")
 
     def _too_large(self, limits: Limits) -> _Ending | None:
-        size = _resident(self._process.pid or 0)
-        self._watched.first_bytes = self._watched.first_bytes or size
-        if size - self._watched.first_bytes <= limits.host:
+        size = resident(self._process.pid or 0)
+        if size - self._first_bytes <= limits.host:
             return None
         most = limits.host / 2**30
         where = f" in {self.board.last_operator}" if self.board.last_operator else ""
@@ -331,11 +326,3 @@ class _Worker:
             os.close(self._death)
         self.board.close()
         self.log.unlink(missing_ok=True)
-
-
-def _resident(pid: int) -> int:
-    try:
-        pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
-    except (OSError, IndexError):
-        return 0
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")

@@ -27,6 +27,7 @@ from day0.analyzers.checking.leftovers import Leftovers
 from day0.analyzers.checking.outcome import Outcome, first_line
 from day0.analyzers.checking.setting import Loaded, Setting, load, warm
 from day0.analyzers.checking.watch import watched
+from day0.analyzers.resident import resident
 from day0.devices.open import device_index, use_device
 from day0.devices.sim.planting import PLANTED, Planting
 from day0.errors import USER_ERRORS, Day0Error
@@ -103,7 +104,8 @@ def _serve(connection: Connection, loaded: Loaded, place: Place) -> None:
         teller = _Teller(Path(place.board))
         bench = Bench(device=loaded.device, active=active, lock=loaded.lock, limits=loaded.limits, teller=teller)
         worker = _Worker(bench=bench, loaded=loaded, leftovers=Leftovers(log=Path(place.log)))
-        connection.send_bytes(json.dumps({"notes": active.notes, "device": device_index(loaded.device)}).encode())
+        greeting = {"notes": active.notes, "device": device_index(loaded.device), "bytes": resident(os.getpid())}
+        connection.send_bytes(json.dumps(greeting).encode())
         with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
             while True:
                 answer = worker.answer(json.loads(connection.recv_bytes()))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import resource
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import nn
 
+from day0.analyzers.resident import resident
 from day0.converters.online.expert_cache import ExpertCache
 from day0.devices.open import memory_allocated, synchronize
 
@@ -43,15 +43,8 @@ class Memory:
 def memory_now(device: torch.device) -> Memory:
     """Return the resident memory of this process and what is allocated on the device; 0 where nobody counts."""
     synchronize(device)
-    return Memory(host=_resident(), device=memory_allocated(device))
-
-
-def _resident() -> int:
-    try:
-        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
-    except OSError:  # not Linux: the most it ever was
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+    host = resident(os.getpid()) or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # else the most ever
+    return Memory(host=host, device=memory_allocated(device))
 
 
 def expert_caches(model: nn.Module) -> tuple[ExpertCache, ...]:

@@ -19,17 +19,21 @@ from day0.analyzers.checking.board import Board
 from day0.analyzers.checking.limits import Limits
 from day0.analyzers.checking.pool import Answer, Job, Pool
 from day0.analyzers.checking.worker import Place
+from day0.analyzers.resident import resident
 from day0.errors import Day0Error
 
 FORK = multiprocessing.get_context("fork")
 
 
-def _serve(connection: Connection, place: Place, act: Callable[[str, Board, Connection], None]) -> None:
-    """Answer as a worker does; what a case does is a function of its name."""
+def _serve(
+    connection: Connection, place: Place, act: Callable[[str, Board, Connection], None], *, early: int = 0
+) -> None:
+    """Answer as a worker does; what a case does is a function of its name. `early` bytes are taken before it greets."""
     os.setsid()
+    begun, held = resident(os.getpid()), os.urandom(early)
     faulthandler.disable()
     board = Board(Path(place.board))
-    connection.send_bytes(b'{"notes": []}')
+    connection.send_bytes(json.dumps({"notes": [], "bytes": begun}).encode())
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
             name = json.loads(connection.recv_bytes())["case"]
@@ -38,6 +42,7 @@ def _serve(connection: Connection, place: Place, act: Callable[[str, Board, Conn
             act(name, board, connection)
             board.phase("idle", 0.0)
             connection.send_bytes(json.dumps({"result": name, "reached": {}}).encode())
+    del held
 
 
 SEEN: list[str] = []
@@ -59,6 +64,9 @@ def _act(name: str, board: Board, connection: Connection) -> None:
         held = [bytearray(os.urandom(1) * (8 << 20)) for _ in range(40)]
         time.sleep(60)
         del held
+    if name == "stays":
+        board.phase("device", 0.0)
+        time.sleep(60)
     if name == "garbage":
         connection.send_bytes(b"no answer")
         time.sleep(60)
@@ -110,6 +118,17 @@ def test_every_other_way_to_end(tmp_path: Path, name: str) -> None:
     found = _run(tmp_path, ["a", name, "b"], host=100 << 20 if name == "eats" else 1 << 40)
     assert (found[name].kind, found[name].reason) == ENDINGS[name]
     assert found["b"].message
+
+
+def test_memory_that_is_taken_before_the_first_look_counts(tmp_path: Path) -> None:
+    def start(link: Connection, place: Place) -> multiprocessing.process.BaseProcess:
+        return FORK.Process(target=_serve, args=(link, place, _act), kwargs={"early": 200 << 20})
+
+    jobs = [Job(question={"case": "stays"}, name="stays", blame="stays")]
+    with Pool(start, tmp_path / "work", Limits(case_timeout_s=5.0, host_bytes=100 << 20)) as pool:
+        (answer,) = pool.run(jobs)
+    assert answer.kind == "crashed"
+    assert answer.reason.startswith("out of memory")
 
 
 def test_a_worker_that_cannot_begin_says_why(tmp_path: Path) -> None:
