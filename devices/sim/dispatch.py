@@ -27,6 +27,10 @@ _COMPUTED = torch._C._dispatch_get_computed_kernel_for_dispatch_key
 _KEYS = torch._C.DispatchKey
 _OWN_PLACE = f"registered at {Path(__file__).with_name('kernels.py')}:"
 """How torch describes a kernel that `register_kernels` has registered."""
+_OWN: set[str] = set()
+"""Operators of which torch was once seen to take the device's own kernel."""
+_OVERRIDDEN: set[str] = set()
+"""Operators that once had another one: torch's list forgets the second library of two, when the first is collected."""
 
 
 def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -65,6 +69,14 @@ def _is_overridden(name: str) -> bool:
     """Say whether somebody has registered a kernel over the device's own, and not taken it back yet.
 
     torch must not be asked to run the device's kernel itself: where an argument is a tensor subclass, it calls the
-    Python kernel that was registered last for the operator, also after that one's library has been destroyed.
+    Python kernel that was registered last for the operator, also after that one's library has been destroyed. And torch
+    is asked which kernel it would take only where that is in doubt: each such question keeps 48 bytes for ever.
     """
-    return _OWN_PLACE not in repr(_COMPUTED(name, _KEYS.PrivateUse1))
+    if f"{name.replace('::', '/')}/PrivateUse1" in torch.library._impls:
+        _OVERRIDDEN.add(name)
+        return True
+    if name in _OWN and name not in _OVERRIDDEN:
+        return False
+    found = _OWN_PLACE not in repr(_COMPUTED(name, _KEYS.PrivateUse1))
+    (_OVERRIDDEN if found else _OWN).add(name)
+    return found

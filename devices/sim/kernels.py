@@ -41,12 +41,17 @@ def make_kernels(profile: DeviceProfile) -> dict[str, Kernel]:
 
 
 def register_kernels(kernels: dict[str, Kernel]) -> torch.library.Library:
-    """Register kernels for PrivateUse1. Destroying the library takes them all back."""
+    """Register kernels for PrivateUse1. Destroying the library takes them all back.
+
+    They stand in torch's list of kernels from Python no more than a vendor's from C++ do: what stands there is an override.
+    """
     library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch warns when PrivateUse1 kernels replace composites
         for name, kernel in kernels.items():
             library.impl(name.removeprefix("aten::"), kernel, "PrivateUse1")
+    torch.library._impls.difference_update(library._op_impls)
+    library._op_impls.clear()
     return library
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from day0.devices.sim import dispatch
 from day0.devices.sim.device import native_kernel
 
 OpenWith = Callable[..., object]
@@ -33,6 +34,35 @@ def test_override_runs_and_the_native_kernel_comes_back(x: torch.Tensor) -> None
         assert (-x).tolist() == [number] * 4
         library._destroy()
         assert (-x).tolist() == [0.0, -1.0, -2.0, -3.0]
+
+
+def test_one_of_two_overrides_stays_when_the_other_is_taken_back(x: torch.Tensor) -> None:
+    first = _override("neg", lambda self: torch.full_like(self, 5.0))
+    second = _override("neg", lambda self: torch.full_like(self, 6.0))
+    assert (-x).tolist() == [6.0] * 4
+    first._destroy()
+    assert (-x).tolist() == [6.0] * 4
+    second._destroy()
+    assert (-x).tolist() == [0.0, -1.0, -2.0, -3.0]
+
+
+def test_calls_ask_torch_once_which_kernel_it_would_take(x: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each question keeps some bytes until the process ends: a soak would take it for a leak of the model."""
+    asked: list[str] = []
+
+    def ask(name: str, key: object) -> object:
+        asked.append(name)
+        return torch._C._dispatch_get_computed_kernel_for_dispatch_key(name, key)
+
+    monkeypatch.setattr(dispatch, "_COMPUTED", ask)
+    for _ in range(3):
+        torch.atan2(x, x)
+    assert len(asked) <= 1
+    library = _override("atan2", lambda self, other: torch.full_like(self, 5.0))
+    for _ in range(3):
+        assert torch.atan2(x, x).tolist() == [5.0] * 4
+    assert asked.count("aten::atan2") <= 1
+    library._destroy()
 
 
 def test_override_of_a_missing_operator_leaves_it_missing_again(open_with: OpenWith) -> None:
