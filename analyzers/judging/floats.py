@@ -107,7 +107,14 @@ def floats(
     distance = displaced()
     if distance is None or distance.shape != gold.shape:
         return judged
-    distance = torch.where(finite, distance, 0.0).nan_to_num(nan=0.0, posinf=0.0)
+    return _judge_displaced(judged, measured, got, golden, _where(finite, distance))
+
+
+def _judge_displaced(
+    judged: Judgement, measured: _Measured, got: torch.Tensor, golden: torch.Tensor, distance: torch.Tensor
+) -> Judgement:
+    """Judge again with what the golden moves by when its inputs do; what fails nevertheless keeps its first reason."""
+    distance = distance.nan_to_num(nan=0.0, posinf=0.0)
     moved = _judge(replace(measured, loose=measured.loose + DISPLACEMENT * distance), got, golden)
     note = "judged by how far the golden moves when its inputs are moved by one unit: it is badly conditioned here"
     return replace(moved, notes=(note,)) if moved.passed else judged
