@@ -1,10 +1,15 @@
-"""day0::kda_chunked in Triton: sixteen tokens at a time, in two launches.
+"""day0::kda_chunked in Triton: what chunks need of themselves all at once, then the state through them.
 
-The first works on all chunks at once and finds, for each, what its tokens read of each other: a lower triangle of
-queries and the inverse of that of keys. The second goes from chunk to chunk with the state in registers. Every exponent
-is a sum of gates, so never above 0: at the bound of -5, sixteen tokens are e^-80, and nothing overflows.
+`prepare` works on all chunks of all heads at once: what their tokens read of each other, the inverse of that triangle,
+and with it what each chunk adds (`u`) and takes away of what the state holds (`w`). `across` goes from chunk to chunk
+with the state in registers: two products a chunk, and the output beside them, or (`parts` 2) in a third launch.
 
-Shape suffixes: B batch, S tokens, H heads, K key channels, V value channels, C tokens of a chunk.
+No exponent is above 0, and none is a difference of sums: within BLOCK tokens a sum of gates for each distance, beyond
+it what is left of a key at the middle of a pair of blocks, times what is left of that at the query. So nothing
+overflows, and a gate of -inf costs no digits of others. With parallel keys powers of the triangle would grow beyond
+float32; its inverse is put together from those of halves, whose entries stay small.
+
+Shape suffixes: B batch, S tokens, H heads, K key channels, V value channels, C tokens of a chunk, N chunks of all heads.
 """
 
 from __future__ import annotations
@@ -25,99 +30,181 @@ __all__ = ["CHOICES", "IMPLEMENTATIONS", "TILES"]
 tl: Any = None
 """`triton.language`, which Triton looks up in this module by this name; set at the first call, as the next are."""
 exp: Any = None
-unit: Any = None
+answer: Any = None
 
-CHUNK = 16
-"""Tokens that are worked on at once, whatever the attribute `chunk` says: it means the same for every chunk."""
-TILES = {"pair_warps": 4, "values": 32, "warps": 4, "stages": 2, "precision": 3}
-"""Value channels of one program. Precision of products: 1 is TF32, 3 three TF32 products that give float32 back, 4 none
-but float32. With 1 the state is wrong by 1e-3 and the check says so; it is there for what it costs to be measured."""
+TILES = {
+    "chunk": 32,
+    "block": 16,
+    "pair_warps": 4,
+    "values": 64,
+    "warps": 4,
+    "stages": 1,
+    "precision": 3,
+    "answers": 1,
+    "parts": 1,
+}
+"""Tokens of a chunk and of a block, whatever the attribute `chunk` says: it means the same for every chunk. Value
+channels of one program of `across`. Precision of products: 1 is TF32, 3 three TF32 products that give float32 back, 4
+none but float32. With `precision` 1 the state is wrong by 1e-3 and the check says so; `answers` is that of the products
+that only an output in bfloat16 comes from, which rounds to fewer digits than TF32 has; other outputs take `precision`."""
 CHOICES = {
-    "pair_warps": (1, 2, 4),
+    "chunk": (16, 32, 64),
+    "block": (4, 8, 16),
+    "pair_warps": (2, 4, 8),
     "values": (16, 32, 64, 128),
-    "warps": (2, 4, 8),
+    "warps": (4, 8),
     "stages": (1, 2, 3),
+    "parts": (1, 2),
+    "answers": (1, 3),
     "precision": (3, 4),
 }
 PRECISION = {1: "tf32", 3: "tf32x3", 4: "ieee"}
 LARGEST = 256
 """Channels of a head."""
+TOGETHER = 1 << 19
+"""Tokens times heads that are prepared at once: 1 GB at 128 channels. Longer sequences go part by part."""
 
 
 @cache
-def _kernels() -> tuple[Any, Any]:
-    """Return the kernel for the inside of chunks, and the one that carries the state through them."""
-    global tl, exp, unit
+def _kernels() -> tuple[Any, Any, Any]:
+    """Return the kernel for the inside of chunks, the one that carries the state on, and the one for outputs alone."""
+    global tl, exp, answer
     triton, tl = triton_and_language()
     exp = functions().exp
 
     @triton.jit
-    def unit(x):
-        return x / tl.sqrt_rn(tl.sum(x * x, 1) + 1e-6)[:, None]
-
-    @triton.jit
-    def inside(
-        q, k, g, beta, read, inverse, tokens, heads, chunks, factor, K: tl.constexpr, KP: tl.constexpr, C: tl.constexpr
-    ):
-        chunk, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
-        batch, h = head // heads, head % heads
-        c, i = tl.arange(0, C), tl.arange(0, KP)
-        token = chunk * C + c
-        row = (batch * tokens + token) * heads + h
-        real = (token < tokens)[:, None] & (i < K)[None, :]
-        key = unit(tl.load(k + row[:, None] * K + i[None, :], mask=real, other=0.0).to(tl.float32))
-        left = tl.zeros([C, KP], tl.float32)
-        reads = tl.zeros([C, C], tl.float32)
-        system = tl.zeros([C, C], tl.float32)
-        for now in range(C):
-            # What is left at this token of what each earlier one wrote: multiplied on, never divided.
-            at = chunk * C + now
-            mine = (batch * tokens + at) * heads + h
-            there = (i < K) & (at < tokens)
-            decay = exp(tl.load(g + mine * K + i, mask=there, other=0.0).to(tl.float32))
-            left = tl.where((c == now)[:, None], key, left * decay[None, :])
-            own = tl.sum(tl.where((c == now)[:, None], key, 0.0), 0)
-            query = tl.load(q + mine * K + i, mask=there, other=0.0).to(tl.float32)
-            query = query / tl.sqrt_rn(tl.sum(query * query, 0) + 1e-6) * factor
-            strength = tl.load(beta + mine, mask=at < tokens, other=0.0).to(tl.float32)
-            asked = tl.sum(left * query[None, :], 1)
-            known = strength * tl.sum(left * own[None, :], 1)
-            reads = tl.where((c == now)[:, None] & (c <= now)[None, :], asked[None, :], reads)
-            system = tl.where((c == now)[:, None] & (c < now)[None, :], known[None, :], system)
-        # Rows of the inverse of 1 + system, one after the other.
-        solved = tl.zeros([C, C], tl.float32)
-        for now in range(C):
-            line = tl.sum(tl.where((c == now)[:, None], system, 0.0), 0)
-            result = (c == now).to(tl.float32) - tl.sum(line[:, None] * solved, 0)
-            solved = tl.where((c == now)[:, None], result[None, :], solved)
-        to = (head * chunks + chunk) * C * C + c[:, None] * C + c[None, :]
-        tl.store(read + to, reads)
-        tl.store(inverse + to, solved)
-
-    @triton.jit
-    def across(
+    def prepare(
         q,
         k,
         v,
         g,
         beta,
-        state,
-        read,
-        inverse,
-        out,
-        new,
+        minus_w,
+        u,
+        writes,
+        queries,
+        reads,
+        decay,
+        first,
         tokens,
         heads,
         chunks,
         factor,
-        step_k,
-        step_v,
         K: tl.constexpr,
         KP: tl.constexpr,
         V: tl.constexpr,
+        VP: tl.constexpr,
+        VALUES: tl.constexpr,
+        C: tl.constexpr,
+        BLOCK: tl.constexpr,
+        LEVELS: tl.constexpr,
+        DOUBLINGS: tl.constexpr,
+        PRECISION: tl.constexpr,
+        ANSWERS: tl.constexpr,
+    ):
+        head, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
+        batch, h = head // heads, head % heads
+        c, i = tl.arange(0, C), tl.arange(0, KP)
+        token = first + chunk * C + c
+        row = (batch * tokens + token) * heads + h
+        at = row[:, None] * K + i[None, :]
+        given, channel = token < tokens, (i < K)[None, :]
+        keys = given[:, None] & channel
+        key = tl.load(k + at, mask=keys, other=0.0).to(tl.float32)
+        length = tl.div_rn(1.0, tl.sqrt_rn(tl.sum(key * key, 1) + 1e-6))
+        key = key * length[:, None]
+        query = tl.load(q + at, mask=keys, other=0.0).to(tl.float32)
+        query = query * (tl.div_rn(1.0, tl.sqrt_rn(tl.sum(query * query, 1) + 1e-6)) * factor)[:, None]
+        strength = tl.load(beta + row, mask=given, other=0.0).to(tl.float32)
+        # Pairs of one block, by their distance: the gates between them are added up one after the other.
+        passed = tl.zeros([C, KP], tl.float32)
+        read = tl.where(c[:, None] == c[None, :], tl.sum(query * key, 1)[:, None], 0.0)
+        system = tl.zeros([C, C], tl.float32)
+        for distance in range(1, BLOCK):
+            near = keys & (c % BLOCK >= distance)[:, None]
+            passed += tl.load(g + at - (distance - 1) * heads * K, mask=near, other=0.0).to(tl.float32)
+            left = tl.load(k + at - distance * heads * K, mask=near, other=0.0).to(tl.float32) * tl.exp(passed)
+            here = (c[:, None] - c[None, :] == distance) & (c % BLOCK >= distance)[:, None]
+            read = tl.where(here, tl.sum(left * query, 1)[:, None] * length[None, :], read)
+            system = tl.where(here, tl.sum(left * key, 1)[:, None] * length[None, :], system)
+        # Pairs of blocks: the later one's tokens since its start, the earlier one's until its end. Not -inf: 0 times it.
+        gate = tl.load(g + at, mask=keys, other=0.0).to(tl.float32)
+        finite = tl.maximum(gate, -1000.0)
+        for level in tl.static_range(LEVELS):
+            part = c // (BLOCK << level)
+            upper = (part % 2 == 1)[:, None]
+            order = tl.where(upper, c[None, :] <= c[:, None], c[None, :] > c[:, None])
+            between = (order & (part[:, None] == part[None, :])).to(tl.float32)
+            fade = tl.exp(tl.dot(between, finite, input_precision=PRECISION))
+            faded = tl.trans(key * fade)
+            here = upper & (part[:, None] == part[None, :] + 1)
+            read = tl.where(here, tl.dot(query * fade, faded, input_precision=ANSWERS), read)
+            system = tl.where(here, tl.dot(key * fade, faded, input_precision=PRECISION), system)
+        # The inverse of 1 + system: of pairs, then of twice as many tokens, whose corner is minus two products.
+        system *= strength[:, None]
+        inverse = tl.where((c // 2)[:, None] == (c // 2)[None, :], -system, 0.0)
+        inverse += (c[:, None] == c[None, :]).to(tl.float32)
+        for level in tl.static_range(1, DOUBLINGS):
+            part = c // (1 << level)
+            here = (part % 2 == 1)[:, None] & (part[:, None] == part[None, :] + 1)
+            corner = tl.dot(tl.where(here, system, 0.0), inverse, input_precision=PRECISION)
+            inverse -= tl.dot(inverse, corner, input_precision=PRECISION)
+        # The gates after each token are those of the next ones, read one row further on.
+        after = (token + 1 < tokens)[:, None] & (c + 1 < C)[:, None] & channel
+        later = tl.load(g + at + heads * K, mask=after, other=0.0).to(tl.float32)
+        since = exp(tl.cumsum(gate, 0))
+        this = head * chunks + chunk
+        to = this * C * KP + c[:, None] * KP + i[None, :]
+        tl.store(minus_w + to, -tl.dot(inverse, key * since * strength[:, None], input_precision=PRECISION))
+        tl.store(queries + to, query * since)
+        left = key * exp(tl.cumsum(later, 0, reverse=True))
+        tl.store(writes + this * C * KP + i[:, None] * C + c[None, :], tl.trans(left))
+        tl.store(decay + this * KP + i, exp(tl.sum(gate, 0)))
+        tl.store(reads + this * C * C + c[:, None] * C + c[None, :], read)
+        for start in range(0, VP, VALUES):
+            j = start + tl.arange(0, VALUES)
+            shown = given[:, None] & (j < V)[None, :]
+            value = tl.load(v + row[:, None] * V + j[None, :], mask=shown, other=0.0).to(tl.float32)
+            change = tl.dot(inverse, value * strength[:, None], input_precision=PRECISION)
+            tl.store(u + this * C * VP + c[:, None] * VP + j[None, :], change)
+
+    @triton.jit
+    def answer(queries, reads, held, change, this, KP: tl.constexpr, C: tl.constexpr, ANSWERS: tl.constexpr):
+        # What the state before the chunk says to its queries, and what its own tokens have written since.
+        c, i = tl.arange(0, C), tl.arange(0, KP)
+        query = tl.load(queries + this * C * KP + c[:, None] * KP + i[None, :])
+        read = tl.load(reads + this * C * C + c[:, None] * C + c[None, :])
+        return tl.dot(read, change, tl.dot(query, held, input_precision=ANSWERS), input_precision=ANSWERS)
+
+    @triton.jit
+    def across(
+        minus_w,
+        u,
+        writes,
+        queries,
+        reads,
+        decay,
+        state,
+        new,
+        states,
+        out,
+        first,
+        tokens,
+        heads,
+        chunks,
+        step_k,
+        step_v,
+        to_k,
+        to_v,
+        K: tl.constexpr,
+        KP: tl.constexpr,
+        V: tl.constexpr,
+        VP: tl.constexpr,
         VALUES: tl.constexpr,
         C: tl.constexpr,
         PRECISION: tl.constexpr,
+        ANSWERS: tl.constexpr,
+        PARTS: tl.constexpr,
     ):
         head = tl.program_id(0).to(tl.int64)
         batch, h = head // heads, head % heads
@@ -126,31 +213,56 @@ def _kernels() -> tuple[Any, Any]:
         at = head * K * V + i[:, None] * step_k + j[None, :] * step_v
         held = tl.load(state + at, mask=inside, other=0.0).to(tl.float32)
         for chunk in range(chunks):
-            token = chunk * C + c
-            row = (batch * tokens + token) * heads + h
-            given = (token < tokens)[:, None]
-            keys, values = given & (i < K)[None, :], given & (j < V)[None, :]
-            query = unit(tl.load(q + row[:, None] * K + i[None, :], mask=keys, other=0.0).to(tl.float32)) * factor
-            key = unit(tl.load(k + row[:, None] * K + i[None, :], mask=keys, other=0.0).to(tl.float32))
-            value = tl.load(v + row[:, None] * V + j[None, :], mask=values, other=0.0).to(tl.float32)
-            gate = tl.load(g + row[:, None] * K + i[None, :], mask=keys, other=0.0).to(tl.float32)
-            strength = tl.load(beta + row, mask=token < tokens, other=0.0).to(tl.float32)
-            # The gates after each token: those of the next ones, read one row further on.
-            after = given & (token + 1 < tokens)[:, None] & (c + 1 < C)[:, None] & (i < K)[None, :]
-            later = tl.load(g + (row + heads)[:, None] * K + i[None, :], mask=after, other=0.0).to(tl.float32)
-            since = exp(tl.cumsum(gate, 0))
-            until = exp(tl.cumsum(later, 0, reverse=True))
-            whole = exp(tl.sum(gate, 0))
-            square = (head * chunks + chunk) * C * C + c[:, None] * C + c[None, :]
-            asked = value - tl.dot(key * since, held, input_precision=PRECISION)
-            change = tl.dot(tl.load(inverse + square), strength[:, None] * asked, input_precision=PRECISION)
-            result = tl.dot(query * since, held, input_precision=PRECISION)
-            result = tl.dot(tl.load(read + square), change, result, input_precision=PRECISION)
-            held = tl.dot(tl.trans(key * until), change, held * whole[:, None], input_precision=PRECISION)
-            tl.store(out + row[:, None] * V + j[None, :], result.to(out.dtype.element_ty), mask=values)
+            this = head * chunks + chunk
+            lost = tl.load(minus_w + this * C * KP + c[:, None] * KP + i[None, :])
+            place = this * C * VP + c[:, None] * VP + j[None, :]
+            change = tl.dot(lost, held, tl.load(u + place), input_precision=PRECISION)
+            if PARTS == 1:
+                result = answer(queries, reads, held, change, this, KP, C, ANSWERS)
+                token = first + chunk * C + c
+                shown = (token < tokens)[:, None] & (j < V)[None, :]
+                row = (batch * tokens + token) * heads + h
+                tl.store(out + row[:, None] * V + j[None, :], result.to(out.dtype.element_ty), mask=shown)
+            else:
+                tl.store(states + this * KP * VP + i[:, None] * VP + j[None, :], held)
+                tl.store(u + place, change)
+            left = tl.load(writes + this * C * KP + i[:, None] * C + c[None, :])
+            whole = tl.load(decay + this * KP + i)
+            held = tl.dot(left, change, held * whole[:, None], input_precision=PRECISION)
+        at = head * K * V + i[:, None] * to_k + j[None, :] * to_v
         tl.store(new + at, held.to(new.dtype.element_ty), mask=inside)
 
-    return inside, across
+    @triton.jit
+    def outputs(
+        u,
+        queries,
+        reads,
+        states,
+        out,
+        first,
+        tokens,
+        heads,
+        chunks,
+        KP: tl.constexpr,
+        V: tl.constexpr,
+        VP: tl.constexpr,
+        VALUES: tl.constexpr,
+        C: tl.constexpr,
+        ANSWERS: tl.constexpr,
+    ):
+        head, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
+        batch, h = head // heads, head % heads
+        c, i, j = tl.arange(0, C), tl.arange(0, KP), tl.program_id(2) * VALUES + tl.arange(0, VALUES)
+        this = head * chunks + chunk
+        held = tl.load(states + this * KP * VP + i[:, None] * VP + j[None, :])
+        change = tl.load(u + this * C * VP + c[:, None] * VP + j[None, :])
+        result = answer(queries, reads, held, change, this, KP, C, ANSWERS)
+        token = first + chunk * C + c
+        row = (batch * tokens + token) * heads + h
+        shown = (token < tokens)[:, None] & (j < V)[None, :]
+        tl.store(out + row[:, None] * V + j[None, :], result.to(out.dtype.element_ty), mask=shown)
+
+    return prepare, across, outputs
 
 
 def chunked(
@@ -166,48 +278,69 @@ def chunked(
     """Return the output [B, S, H, V] in the dtype of q, and the new state in the layout and dtype of `state`."""
     validate(q_BSHK, k_BSHK, v_BSHV, g_BSHK, beta_BSH, state, chunk, state_layout)
     batch, tokens, heads, keys = q_BSHK.shape
-    values, chunks = v_BSHV.shape[-1], -(-tokens // CHUNK)
+    values = v_BSHV.shape[-1]
     out_BSHV = torch.empty(batch, tokens, heads, values, dtype=q_BSHK.dtype, device=q_BSHK.device)
     new = torch.empty(state.shape, dtype=state.dtype, device=state.device)
     if not out_BSHV.numel() and not new.numel():
         return out_BSHV, new
-    q_BSHK, k_BSHK, v_BSHV, g_BSHK, beta_BSH, state = (
-        one.contiguous() for one in (q_BSHK, k_BSHK, v_BSHV, g_BSHK, beta_BSH, state)
-    )
+    inputs = tuple(one.contiguous() for one in (q_BSHK, k_BSHK, v_BSHV, g_BSHK, beta_BSH))
+    steps = (1, keys) if state_layout == "vk" else (values, 1)
     tile = sizes("kda_chunked", TILES, q_BSHK.device)
-    read, inverse = (
-        torch.empty(batch * heads, chunks, CHUNK, CHUNK, dtype=torch.float32, device=q_BSHK.device) for _ in range(2)
-    )
-    inside, across = _kernels()
-    shapes = {"K": keys, "KP": next_power_of_2(keys, 16), "C": CHUNK}
-    counts = (tokens, heads, chunks, keys**-0.5)
-    if chunks:
-        inside[(chunks, batch * heads)](
-            q_BSHK, k_BSHK, g_BSHK, beta_BSH, read, inverse, *counts, num_warps=tile["pair_warps"], **shapes
-        )
-    block = min(tile["values"], next_power_of_2(values, 16))
-    across[(batch * heads, -(-values // block))](
-        q_BSHK,
-        k_BSHK,
-        v_BSHV,
-        g_BSHK,
-        beta_BSH,
-        state,
-        read,
-        inverse,
-        out_BSHV,
-        new,
-        *counts,
-        1 if state_layout == "vk" else values,
-        keys if state_layout == "vk" else 1,
-        V=values,
-        VALUES=block,
-        PRECISION=PRECISION[tile["precision"]],
-        num_warps=tile["warps"],
-        num_stages=tile["stages"],
-        **shapes,
-    )
+    most = max(1, TOGETHER // (batch * heads) // tile["chunk"]) * tile["chunk"]
+    # Between parts the state stays in float32, as it is between chunks.
+    held, held_steps = state.contiguous(), steps
+    for first in range(0, max(1, tokens), most):
+        last = first + most >= tokens
+        after = new if last else torch.empty(batch, heads, keys, values, device=new.device)
+        after_steps = steps if last else (values, 1)
+        chunks = -(-min(most, tokens - first) // tile["chunk"])
+        _part(inputs, out_BSHV, held, after, (first, chunks), (*held_steps, *after_steps), tile)
+        held, held_steps = after, after_steps
     return out_BSHV, new
+
+
+def _part(
+    inputs: tuple[torch.Tensor, ...],
+    out_BSHV: torch.Tensor,
+    state: torch.Tensor,
+    new: torch.Tensor,
+    part: tuple[int, int],
+    steps: tuple[int, ...],
+    tile: dict[str, int],
+) -> None:
+    """Write the outputs of some chunks, and the state after them; `part` is their first token and their number."""
+    (batch, tokens, heads, keys), (first, chunks), size = inputs[0].shape, part, tile["chunk"]
+    values, rows = out_BSHV.shape[-1], batch * heads
+    shapes = {"KP": next_power_of_2(keys, 16), "V": values, "VP": next_power_of_2(values, 16), "C": size}
+    shapes["VALUES"] = min(tile["values"], shapes["VP"])
+    precision, tiles = PRECISION[tile["precision"]], -(-values // shapes["VALUES"])
+    answers = PRECISION[tile["answers"]] if out_BSHV.dtype == torch.bfloat16 else precision
+    many = {"keys": (size, shapes["KP"]), "values": (size, shapes["VP"]), "pairs": (size, size)}
+    many |= {"channels": (shapes["KP"],), "state": (shapes["KP"], shapes["VP"]) if tile["parts"] == 2 else (0,)}
+
+    def scratch(kind: str) -> torch.Tensor:
+        return torch.empty(rows, chunks, *many[kind], dtype=torch.float32, device=out_BSHV.device)
+
+    minus_w, u, writes = scratch("keys"), scratch("values"), scratch("keys")
+    queries, reads, decay, states = scratch("keys"), scratch("pairs"), scratch("channels"), scratch("state")
+    counts = (first, tokens, heads, chunks)
+    prepare, across, outputs = _kernels()
+    block = min(tile["block"], size)
+    if chunks:
+        prepare[(rows, chunks)](
+            *inputs, minus_w, u, writes, queries, reads, decay, *counts, keys**-0.5,
+            K=keys, BLOCK=block, LEVELS=(size // block).bit_length() - 1, DOUBLINGS=size.bit_length() - 1,
+            PRECISION=precision, ANSWERS=answers, num_warps=tile["pair_warps"], **shapes,
+        )  # fmt: skip
+    across[(rows, tiles)](
+        minus_w, u, writes, queries, reads, decay, state, new, states, out_BSHV, *counts, *steps,
+        K=keys, PRECISION=precision, ANSWERS=answers, PARTS=tile["parts"],
+        num_warps=tile["warps"], num_stages=tile["stages"], **shapes,
+    )  # fmt: skip
+    if chunks and tile["parts"] == 2:
+        outputs[(rows, chunks, tiles)](
+            u, queries, reads, states, out_BSHV, *counts, ANSWERS=answers, num_warps=tile["warps"], **shapes
+        )
 
 
 IMPLEMENTATIONS = (
@@ -215,10 +348,10 @@ IMPLEMENTATIONS = (
         operator="day0::kda_chunked",
         contract=1,
         id="triton",
-        version="1.0",
+        version="2.0",
         kind="kernel",
         run=chunked,
-        why="sixteen tokens at a time through the matrix unit, state in float32, safe at the bound of the gate",
+        why="chunks through the matrix unit, all at once but for the state, which stays in float32; safe for any gate",
         devices=("cuda",),
         constraints=Constraints(
             dtypes=FLOATS,
