@@ -30,12 +30,15 @@ __all__ = ["CHOICES", "IMPLEMENTATIONS", "TILES"]
 tl: Any = None
 """`triton.language`, which Triton looks up in this module by this name; set at the first call, as the next are."""
 exp: Any = None
+unit: Any = None
+block: Any = None
 answer: Any = None
 
+HALF = 16
+CHUNK = 2 * HALF
+"""Tokens that are worked on at once, whatever the attribute `chunk` says: it means the same for every chunk."""
 TILES = {
-    "chunk": 32,
-    "block": 16,
-    "pair_warps": 4,
+    "pair_warps": 2,
     "values": 64,
     "warps": 4,
     "stages": 1,
@@ -43,14 +46,11 @@ TILES = {
     "answers": 1,
     "parts": 1,
 }
-"""Tokens of a chunk and of a block, whatever the attribute `chunk` says: it means the same for every chunk. Value
-channels of one program of `across`. Precision of products: 1 is TF32, 3 three TF32 products that give float32 back, 4
+"""Value channels of one program of `across`. Precision of products: 1 is TF32, 3 three TF32 products that give float32 back, 4
 none but float32. With `precision` 1 the state is wrong by 1e-3 and the check says so; `answers` is that of the products
 that only an output in bfloat16 comes from, which rounds to fewer digits than TF32 has; other outputs take `precision`."""
 CHOICES = {
-    "chunk": (16, 32, 64),
-    "block": (4, 8, 16),
-    "pair_warps": (2, 4, 8),
+    "pair_warps": (1, 2, 4),
     "values": (16, 32, 64, 128),
     "warps": (4, 8),
     "stages": (1, 2, 3),
@@ -68,9 +68,82 @@ TOGETHER = 1 << 19
 @cache
 def _kernels() -> tuple[Any, Any, Any]:
     """Return the kernel for the inside of chunks, the one that carries the state on, and the one for outputs alone."""
-    global tl, exp, answer
+    global tl, exp, unit, block, answer
     triton, tl = triton_and_language()
     exp = functions().exp
+
+    @triton.jit
+    def unit(x):
+        return x * tl.div_rn(1.0, tl.sqrt_rn(tl.sum(x * x, 1) + 1e-6))[:, None]
+
+    @triton.jit
+    def block(
+        q,
+        k,
+        g,
+        beta,
+        row,
+        token,
+        tokens,
+        heads,
+        factor,
+        K: tl.constexpr,
+        KP: tl.constexpr,
+        T: tl.constexpr,
+        PRECISION: tl.constexpr,
+        ANSWERS: tl.constexpr,
+    ):
+        # Of T tokens: queries and keys, what is left since their start and until their end, what queries read of keys,
+        # and the inverse of 1 + what keys read of each other.
+        c, i = tl.arange(0, T), tl.arange(0, KP)
+        at = row[:, None] * K + i[None, :]
+        given = token < tokens
+        keys = given[:, None] & (i < K)[None, :]
+        key = unit(tl.load(k + at, mask=keys, other=0.0).to(tl.float32))
+        query = unit(tl.load(q + at, mask=keys, other=0.0).to(tl.float32)) * factor
+        gate = tl.load(g + at, mask=keys, other=0.0).to(tl.float32)
+        strength = tl.load(beta + row, mask=given, other=0.0).to(tl.float32)
+        # Sums of gates as products with 0 and 1, 22 bits of each gate; a gate that leaves nothing must not be -inf.
+        summed, at_token = c[None, :], c[:, None]
+        bounded = tl.where(gate < -1000.0, -1000.0, gate)
+        before = (summed <= at_token).to(tl.float32)
+        since = tl.exp(tl.dot(before, bounded, input_precision=PRECISION))
+        until = tl.exp(tl.dot(1.0 - before, bounded, input_precision=PRECISION))
+        whole = exp(tl.sum(gate, 0))
+        # From the middle on, and back to it, below 0: where both are near, factors and their inverses lose no digits.
+        middle = T // 2
+        on = ((summed >= middle) & (summed <= at_token)).to(tl.float32)
+        back = ((summed < middle) & (summed > at_token)).to(tl.float32)
+        apart = tl.dot(on - back, bounded, input_precision=PRECISION)
+        if tl.max(tl.max(tl.abs(apart), 1), 0) <= 60.0:
+            rise = tl.exp(apart)
+            left = tl.trans(key * tl.exp(-apart))
+            read = tl.dot(query * rise, left, input_precision=ANSWERS)
+            system = tl.dot(key * rise, left, input_precision=PRECISION)
+        else:
+            # By their distance: the gates between two tokens are added up one after the other.
+            passed = tl.zeros([T, KP], tl.float32)
+            read = tl.where(c[:, None] == c[None, :], tl.sum(query * key, 1)[:, None], 0.0)
+            system = tl.zeros([T, T], tl.float32)
+            for distance in range(1, T):
+                near = keys & (c >= distance)[:, None]
+                passed += tl.load(g + at - (distance - 1) * heads * K, mask=near, other=0.0).to(tl.float32)
+                left = unit(tl.load(k + at - distance * heads * K, mask=near, other=0.0).to(tl.float32))
+                left *= tl.exp(passed)
+                here = c[:, None] - c[None, :] == distance
+                read = tl.where(here, tl.sum(left * query, 1)[:, None], read)
+                system = tl.where(here, tl.sum(left * key, 1)[:, None], system)
+        read = tl.where(c[:, None] >= c[None, :], read, 0.0)
+        system = tl.where(c[:, None] > c[None, :], system * strength[:, None], 0.0)
+        # The inverse: of pairs, then of twice as many tokens, whose corner is minus two products.
+        inverse = (c[:, None] == c[None, :]).to(tl.float32)
+        inverse -= tl.where((c // 2)[:, None] == (c // 2)[None, :], system, 0.0)
+        for level in tl.static_range(1, 4):
+            part = c // (1 << level)
+            here = (part % 2 == 1)[:, None] & (part[:, None] == part[None, :] + 1)
+            corner = tl.dot(tl.where(here, system, 0.0), inverse, input_precision=PRECISION)
+            inverse -= tl.dot(inverse, corner, input_precision=PRECISION)
+        return query, key, strength, since, until, whole, read, inverse
 
     @triton.jit
     def prepare(
@@ -96,77 +169,54 @@ def _kernels() -> tuple[Any, Any, Any]:
         VP: tl.constexpr,
         VALUES: tl.constexpr,
         C: tl.constexpr,
-        BLOCK: tl.constexpr,
-        LEVELS: tl.constexpr,
-        DOUBLINGS: tl.constexpr,
+        T: tl.constexpr,
         PRECISION: tl.constexpr,
         ANSWERS: tl.constexpr,
     ):
         head, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
         batch, h = head // heads, head % heads
-        c, i = tl.arange(0, C), tl.arange(0, KP)
+        c, i = tl.arange(0, T), tl.arange(0, KP)
         token = first + chunk * C + c
         row = (batch * tokens + token) * heads + h
-        at = row[:, None] * K + i[None, :]
-        given, channel = token < tokens, (i < K)[None, :]
-        keys = given[:, None] & channel
-        key = tl.load(k + at, mask=keys, other=0.0).to(tl.float32)
-        length = tl.div_rn(1.0, tl.sqrt_rn(tl.sum(key * key, 1) + 1e-6))
-        key = key * length[:, None]
-        query = tl.load(q + at, mask=keys, other=0.0).to(tl.float32)
-        query = query * (tl.div_rn(1.0, tl.sqrt_rn(tl.sum(query * query, 1) + 1e-6)) * factor)[:, None]
-        strength = tl.load(beta + row, mask=given, other=0.0).to(tl.float32)
-        # Pairs of one block, by their distance: the gates between them are added up one after the other.
-        passed = tl.zeros([C, KP], tl.float32)
-        read = tl.where(c[:, None] == c[None, :], tl.sum(query * key, 1)[:, None], 0.0)
-        system = tl.zeros([C, C], tl.float32)
-        for distance in range(1, BLOCK):
-            near = keys & (c % BLOCK >= distance)[:, None]
-            passed += tl.load(g + at - (distance - 1) * heads * K, mask=near, other=0.0).to(tl.float32)
-            left = tl.load(k + at - distance * heads * K, mask=near, other=0.0).to(tl.float32) * tl.exp(passed)
-            here = (c[:, None] - c[None, :] == distance) & (c % BLOCK >= distance)[:, None]
-            read = tl.where(here, tl.sum(left * query, 1)[:, None] * length[None, :], read)
-            system = tl.where(here, tl.sum(left * key, 1)[:, None] * length[None, :], system)
-        # Pairs of blocks: the later one's tokens since its start, the earlier one's until its end. Not -inf: 0 times it.
-        gate = tl.load(g + at, mask=keys, other=0.0).to(tl.float32)
-        finite = tl.maximum(gate, -1000.0)
-        for level in tl.static_range(LEVELS):
-            part = c // (BLOCK << level)
-            upper = (part % 2 == 1)[:, None]
-            order = tl.where(upper, c[None, :] <= c[:, None], c[None, :] > c[:, None])
-            between = (order & (part[:, None] == part[None, :])).to(tl.float32)
-            fade = tl.exp(tl.dot(between, finite, input_precision=PRECISION))
-            faded = tl.trans(key * fade)
-            here = upper & (part[:, None] == part[None, :] + 1)
-            read = tl.where(here, tl.dot(query * fade, faded, input_precision=ANSWERS), read)
-            system = tl.where(here, tl.dot(key * fade, faded, input_precision=PRECISION), system)
-        # The inverse of 1 + system: of pairs, then of twice as many tokens, whose corner is minus two products.
-        system *= strength[:, None]
-        inverse = tl.where((c // 2)[:, None] == (c // 2)[None, :], -system, 0.0)
-        inverse += (c[:, None] == c[None, :]).to(tl.float32)
-        for level in tl.static_range(1, DOUBLINGS):
-            part = c // (1 << level)
-            here = (part % 2 == 1)[:, None] & (part[:, None] == part[None, :] + 1)
-            corner = tl.dot(tl.where(here, system, 0.0), inverse, input_precision=PRECISION)
-            inverse -= tl.dot(inverse, corner, input_precision=PRECISION)
-        # The gates after each token are those of the next ones, read one row further on.
-        after = (token + 1 < tokens)[:, None] & (c + 1 < C)[:, None] & channel
-        later = tl.load(g + at + heads * K, mask=after, other=0.0).to(tl.float32)
-        since = exp(tl.cumsum(gate, 0))
         this = head * chunks + chunk
         to = this * C * KP + c[:, None] * KP + i[None, :]
-        tl.store(minus_w + to, -tl.dot(inverse, key * since * strength[:, None], input_precision=PRECISION))
+        across = this * C * KP + i[:, None] * C + c[None, :]
+        pairs = this * C * C + c[:, None] * C + c[None, :]
+        query, key, strength, since, until, whole, read, inverse = block(
+            q, k, g, beta, row, token, tokens, heads, factor, K, KP, T, PRECISION, ANSWERS
+        )
         tl.store(queries + to, query * since)
-        left = key * exp(tl.cumsum(later, 0, reverse=True))
-        tl.store(writes + this * C * KP + i[:, None] * C + c[None, :], tl.trans(left))
-        tl.store(decay + this * KP + i, exp(tl.sum(gate, 0)))
-        tl.store(reads + this * C * C + c[:, None] * C + c[None, :], read)
+        tl.store(reads + pairs, read)
+        tl.store(reads + pairs + T, tl.zeros([T, T], tl.float32))
+        w = tl.dot(inverse, key * since * strength[:, None], input_precision=PRECISION)
+        tl.store(minus_w + to, -w)
+        kept = key * until
+        # The second half: it reads what the first has written, through what is left of it at its end.
+        row2 = row + T * heads
+        query2, key2, strength2, since2, until2, whole2, read2, inverse2 = block(
+            q, k, g, beta, row2, token + T, tokens, heads, factor, K, KP, T, PRECISION, ANSWERS
+        )
+        tl.store(queries + to + T * KP, query2 * since2 * whole[None, :])
+        tl.store(reads + pairs + T * C + T, read2)
+        tl.store(reads + pairs + T * C, tl.dot(query2 * since2, tl.trans(kept), input_precision=ANSWERS))
+        system = tl.dot(key2 * since2, tl.trans(kept), input_precision=PRECISION) * strength2[:, None]
+        tl.store(writes + across, tl.trans(kept * whole2[None, :]))
+        tl.store(writes + across + T, tl.trans(key2 * until2))
+        tl.store(decay + this * KP + i, whole * whole2)
+        asked = key2 * since2 * whole[None, :] * strength2[:, None] - tl.dot(system, w, input_precision=PRECISION)
+        tl.store(minus_w + to + T * KP, -tl.dot(inverse2, asked, input_precision=PRECISION))
         for start in range(0, VP, VALUES):
             j = start + tl.arange(0, VALUES)
-            shown = given[:, None] & (j < V)[None, :]
-            value = tl.load(v + row[:, None] * V + j[None, :], mask=shown, other=0.0).to(tl.float32)
+            shown, at = (j < V)[None, :], row[:, None] * V + j[None, :]
+            value = tl.load(v + at, mask=(token < tokens)[:, None] & shown, other=0.0).to(tl.float32)
             change = tl.dot(inverse, value * strength[:, None], input_precision=PRECISION)
-            tl.store(u + this * C * VP + c[:, None] * VP + j[None, :], change)
+            value = tl.load(v + at + T * heads * V, mask=(token + T < tokens)[:, None] & shown, other=0.0).to(
+                tl.float32
+            )
+            value = value * strength2[:, None] - tl.dot(system, change, input_precision=PRECISION)
+            place = this * C * VP + j[:, None] * C + c[None, :]
+            tl.store(u + place, tl.trans(change))
+            tl.store(u + place + T, tl.trans(tl.dot(inverse2, value, input_precision=PRECISION)))
 
     @triton.jit
     def answer(queries, reads, held, change, this, KP: tl.constexpr, C: tl.constexpr, ANSWERS: tl.constexpr):
@@ -174,7 +224,8 @@ def _kernels() -> tuple[Any, Any, Any]:
         c, i = tl.arange(0, C), tl.arange(0, KP)
         query = tl.load(queries + this * C * KP + c[:, None] * KP + i[None, :])
         read = tl.load(reads + this * C * C + c[:, None] * C + c[None, :])
-        return tl.dot(read, change, tl.dot(query, held, input_precision=ANSWERS), input_precision=ANSWERS)
+        result = tl.dot(held, tl.trans(query), input_precision=ANSWERS)
+        return tl.dot(change, tl.trans(read), result, input_precision=ANSWERS)
 
     @triton.jit
     def across(
@@ -209,27 +260,28 @@ def _kernels() -> tuple[Any, Any, Any]:
         head = tl.program_id(0).to(tl.int64)
         batch, h = head // heads, head % heads
         c, i, j = tl.arange(0, C), tl.arange(0, KP), tl.program_id(1) * VALUES + tl.arange(0, VALUES)
-        inside = (i < K)[:, None] & (j < V)[None, :]
-        at = head * K * V + i[:, None] * step_k + j[None, :] * step_v
+        # The state lies with its values first: products then have VALUES rows, whatever the chunk.
+        inside = (j < V)[:, None] & (i < K)[None, :]
+        at = head * K * V + j[:, None] * step_v + i[None, :] * step_k
         held = tl.load(state + at, mask=inside, other=0.0).to(tl.float32)
         for chunk in range(chunks):
             this = head * chunks + chunk
             lost = tl.load(minus_w + this * C * KP + c[:, None] * KP + i[None, :])
-            place = this * C * VP + c[:, None] * VP + j[None, :]
-            change = tl.dot(lost, held, tl.load(u + place), input_precision=PRECISION)
+            place = this * C * VP + j[:, None] * C + c[None, :]
+            change = tl.dot(held, tl.trans(lost), tl.load(u + place), input_precision=PRECISION)
             if PARTS == 1:
                 result = answer(queries, reads, held, change, this, KP, C, ANSWERS)
                 token = first + chunk * C + c
-                shown = (token < tokens)[:, None] & (j < V)[None, :]
+                shown = (j < V)[:, None] & (token < tokens)[None, :]
                 row = (batch * tokens + token) * heads + h
-                tl.store(out + row[:, None] * V + j[None, :], result.to(out.dtype.element_ty), mask=shown)
+                tl.store(out + row[None, :] * V + j[:, None], result.to(out.dtype.element_ty), mask=shown)
             else:
-                tl.store(states + this * KP * VP + i[:, None] * VP + j[None, :], held)
+                tl.store(states + this * KP * VP + j[:, None] * KP + i[None, :], held)
                 tl.store(u + place, change)
             left = tl.load(writes + this * C * KP + i[:, None] * C + c[None, :])
             whole = tl.load(decay + this * KP + i)
-            held = tl.dot(left, change, held * whole[:, None], input_precision=PRECISION)
-        at = head * K * V + i[:, None] * to_k + j[None, :] * to_v
+            held = tl.dot(change, tl.trans(left), held * whole[None, :], input_precision=PRECISION)
+        at = head * K * V + j[:, None] * to_v + i[None, :] * to_k
         tl.store(new + at, held.to(new.dtype.element_ty), mask=inside)
 
     @triton.jit
@@ -254,13 +306,13 @@ def _kernels() -> tuple[Any, Any, Any]:
         batch, h = head // heads, head % heads
         c, i, j = tl.arange(0, C), tl.arange(0, KP), tl.program_id(2) * VALUES + tl.arange(0, VALUES)
         this = head * chunks + chunk
-        held = tl.load(states + this * KP * VP + i[:, None] * VP + j[None, :])
-        change = tl.load(u + this * C * VP + c[:, None] * VP + j[None, :])
+        held = tl.load(states + this * KP * VP + j[:, None] * KP + i[None, :])
+        change = tl.load(u + this * C * VP + j[:, None] * C + c[None, :])
         result = answer(queries, reads, held, change, this, KP, C, ANSWERS)
         token = first + chunk * C + c
         row = (batch * tokens + token) * heads + h
-        shown = (token < tokens)[:, None] & (j < V)[None, :]
-        tl.store(out + row[:, None] * V + j[None, :], result.to(out.dtype.element_ty), mask=shown)
+        shown = (j < V)[:, None] & (token < tokens)[None, :]
+        tl.store(out + row[None, :] * V + j[:, None], result.to(out.dtype.element_ty), mask=shown)
 
     return prepare, across, outputs
 
@@ -286,14 +338,14 @@ def chunked(
     inputs = tuple(one.contiguous() for one in (q_BSHK, k_BSHK, v_BSHV, g_BSHK, beta_BSH))
     steps = (1, keys) if state_layout == "vk" else (values, 1)
     tile = sizes("kda_chunked", TILES, q_BSHK.device)
-    most = max(1, TOGETHER // (batch * heads) // tile["chunk"]) * tile["chunk"]
+    most = max(1, TOGETHER // (batch * heads) // CHUNK) * CHUNK
     # Between parts the state stays in float32, as it is between chunks.
     held, held_steps = state.contiguous(), steps
     for first in range(0, max(1, tokens), most):
         last = first + most >= tokens
         after = new if last else torch.empty(batch, heads, keys, values, device=new.device)
         after_steps = steps if last else (values, 1)
-        chunks = -(-min(most, tokens - first) // tile["chunk"])
+        chunks = -(-min(most, tokens - first) // CHUNK)
         _part(inputs, out_BSHV, held, after, (first, chunks), (*held_steps, *after_steps), tile)
         held, held_steps = after, after_steps
     return out_BSHV, new
@@ -309,13 +361,13 @@ def _part(
     tile: dict[str, int],
 ) -> None:
     """Write the outputs of some chunks, and the state after them; `part` is their first token and their number."""
-    (batch, tokens, heads, keys), (first, chunks), size = inputs[0].shape, part, tile["chunk"]
+    (batch, tokens, heads, keys), (first, chunks) = inputs[0].shape, part
     values, rows = out_BSHV.shape[-1], batch * heads
-    shapes = {"KP": next_power_of_2(keys, 16), "V": values, "VP": next_power_of_2(values, 16), "C": size}
+    shapes = {"KP": next_power_of_2(keys, 16), "V": values, "VP": next_power_of_2(values, 16), "C": CHUNK}
     shapes["VALUES"] = min(tile["values"], shapes["VP"])
     precision, tiles = PRECISION[tile["precision"]], -(-values // shapes["VALUES"])
     answers = PRECISION[tile["answers"]] if out_BSHV.dtype == torch.bfloat16 else precision
-    many = {"keys": (size, shapes["KP"]), "values": (size, shapes["VP"]), "pairs": (size, size)}
+    many = {"keys": (CHUNK, shapes["KP"]), "values": (CHUNK, shapes["VP"]), "pairs": (CHUNK, CHUNK)}
     many |= {"channels": (shapes["KP"],), "state": (shapes["KP"], shapes["VP"]) if tile["parts"] == 2 else (0,)}
 
     def scratch(kind: str) -> torch.Tensor:
@@ -325,12 +377,10 @@ def _part(
     queries, reads, decay, states = scratch("keys"), scratch("pairs"), scratch("channels"), scratch("state")
     counts = (first, tokens, heads, chunks)
     prepare, across, outputs = _kernels()
-    block = min(tile["block"], size)
     if chunks:
         prepare[(rows, chunks)](
             *inputs, minus_w, u, writes, queries, reads, decay, *counts, keys**-0.5,
-            K=keys, BLOCK=block, LEVELS=(size // block).bit_length() - 1, DOUBLINGS=size.bit_length() - 1,
-            PRECISION=precision, ANSWERS=answers, num_warps=tile["pair_warps"], **shapes,
+            K=keys, T=HALF, PRECISION=precision, ANSWERS=answers, num_warps=tile["pair_warps"], **shapes,
         )  # fmt: skip
     across[(rows, tiles)](
         minus_w, u, writes, queries, reads, decay, state, new, states, out_BSHV, *counts, *steps,
