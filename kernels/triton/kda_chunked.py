@@ -45,10 +45,12 @@ TILES = {
     "precision": 3,
     "answers": 1,
     "parts": 1,
+    "chunks": 1 << 14,
 }
-"""Value channels of one program of `across`. Precision of products: 1 is TF32, 3 three TF32 products that give float32 back, 4
-none but float32. With `precision` 1 the state is wrong by 1e-3 and the check says so; `answers` is that of the products
-that only an output in bfloat16 comes from, which rounds to fewer digits than TF32 has; other outputs take `precision`."""
+"""Value channels of one program of `across`. Precision of products: 1 is TF32, 3 three TF32 products that give float32
+back, 4 none but float32. With `precision` 1 the state is wrong by 1e-3 and the check says so; `answers` is that of the
+products that only an output in bfloat16 comes from, which rounds to fewer digits than TF32 has; other outputs take
+`precision`. So many `chunks` of all heads are prepared at once, in 1 GB at 128 channels; longer sequences go in parts."""
 CHOICES = {
     "pair_warps": (1, 2, 4),
     "values": (16, 32, 64, 128),
@@ -57,12 +59,11 @@ CHOICES = {
     "parts": (1, 2),
     "answers": (1, 3),
     "precision": (3, 4),
+    "chunks": (1 << 14, 1 << 15),
 }
 PRECISION = {1: "tf32", 3: "tf32x3", 4: "ieee"}
 LARGEST = 256
 """Channels of a head."""
-TOGETHER = 1 << 19
-"""Tokens times heads that are prepared at once: 1 GB at 128 channels. Longer sequences go part by part."""
 
 
 @cache
@@ -338,7 +339,7 @@ def chunked(
     inputs = tuple(one.contiguous() for one in (q_BSHK, k_BSHK, v_BSHV, g_BSHK, beta_BSH))
     steps = (1, keys) if state_layout == "vk" else (values, 1)
     tile = sizes("kda_chunked", TILES, q_BSHK.device)
-    most = max(1, TOGETHER // (batch * heads) // CHUNK) * CHUNK
+    most = max(1, tile["chunks"] // (batch * heads)) * CHUNK
     # Between parts the state stays in float32, as it is between chunks.
     held, held_steps = state.contiguous(), steps
     for first in range(0, max(1, tokens), most):
