@@ -21,11 +21,11 @@ import torch
 
 from day0.implementation import Constraints, Implementation, Limit, TensorLimit
 from day0.kernels.triton._math import functions
-from day0.kernels.triton._tiles import sizes
+from day0.kernels.triton._tiles import processors, sizes
 from day0.kernels.triton._triton import FLOATS, has_triton, next_power_of_2, triton_and_language
 from day0.reference_ops.kda_chunked import validate
 
-__all__ = ["CHOICES", "IMPLEMENTATIONS", "TILES"]
+__all__ = ["CHOICES", "IMPLEMENTATIONS", "STARTS", "TILES"]
 
 tl: Any = None
 """`triton.language`, which Triton looks up in this module by this name; set at the first call, as the next are."""
@@ -39,9 +39,9 @@ CHUNK = 2 * HALF
 """Tokens that are worked on at once, whatever the attribute `chunk` says: it means the same for every chunk."""
 TILES = {
     "pair_warps": 2,
-    "values": 64,
-    "warps": 4,
-    "stages": 1,
+    "values": 128,
+    "warps": 8,
+    "stages": 2,
     "precision": 3,
     "answers": 1,
     "parts": 1,
@@ -61,6 +61,14 @@ CHOICES = {
     "precision": (3, 4),
     "chunks": (1 << 14, 1 << 15),
 }
+STARTS = (
+    {"values": 128, "warps": 8, "stages": 1},
+    {"values": 64, "warps": 4, "stages": 1},
+    {"values": 64, "warps": 8, "stages": 1},
+    {"parts": 2, "values": 64, "warps": 4, "stages": 1},
+    {"parts": 2, "values": 128, "warps": 8, "stages": 2},
+)
+"""Sizes that belong together: what fits one program to a processor, and what fits two."""
 PRECISION = {1: "tf32", 3: "tf32x3", 4: "ieee"}
 LARGEST = 256
 """Channels of a head."""
@@ -79,21 +87,9 @@ def _kernels() -> tuple[Any, Any, Any]:
 
     @triton.jit
     def block(
-        q,
-        k,
-        g,
-        beta,
-        row,
-        token,
-        tokens,
-        heads,
-        factor,
-        K: tl.constexpr,
-        KP: tl.constexpr,
-        T: tl.constexpr,
-        PRECISION: tl.constexpr,
-        ANSWERS: tl.constexpr,
-    ):
+        q, k, g, beta, row, token, tokens, heads, factor, K: tl.constexpr, KP: tl.constexpr, T: tl.constexpr,
+        PRECISION: tl.constexpr, ANSWERS: tl.constexpr,
+    ):  # fmt: skip
         # Of T tokens: queries and keys, what is left since their start and until their end, what queries read of keys,
         # and the inverse of 1 + what keys read of each other.
         c, i = tl.arange(0, T), tl.arange(0, KP)
@@ -148,32 +144,10 @@ def _kernels() -> tuple[Any, Any, Any]:
 
     @triton.jit
     def prepare(
-        q,
-        k,
-        v,
-        g,
-        beta,
-        minus_w,
-        u,
-        writes,
-        queries,
-        reads,
-        decay,
-        first,
-        tokens,
-        heads,
-        chunks,
-        factor,
-        K: tl.constexpr,
-        KP: tl.constexpr,
-        V: tl.constexpr,
-        VP: tl.constexpr,
-        VALUES: tl.constexpr,
-        C: tl.constexpr,
-        T: tl.constexpr,
-        PRECISION: tl.constexpr,
-        ANSWERS: tl.constexpr,
-    ):
+        q, k, v, g, beta, minus_w, u, writes, queries, reads, decay, first, tokens, heads, chunks, factor,
+        K: tl.constexpr, KP: tl.constexpr, V: tl.constexpr, VP: tl.constexpr, VALUES: tl.constexpr, C: tl.constexpr,
+        T: tl.constexpr, PRECISION: tl.constexpr, ANSWERS: tl.constexpr,
+    ):  # fmt: skip
         head, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
         batch, h = head // heads, head % heads
         c, i = tl.arange(0, T), tl.arange(0, KP)
@@ -230,34 +204,10 @@ def _kernels() -> tuple[Any, Any, Any]:
 
     @triton.jit
     def across(
-        minus_w,
-        u,
-        writes,
-        queries,
-        reads,
-        decay,
-        state,
-        new,
-        states,
-        out,
-        first,
-        tokens,
-        heads,
-        chunks,
-        step_k,
-        step_v,
-        to_k,
-        to_v,
-        K: tl.constexpr,
-        KP: tl.constexpr,
-        V: tl.constexpr,
-        VP: tl.constexpr,
-        VALUES: tl.constexpr,
-        C: tl.constexpr,
-        PRECISION: tl.constexpr,
-        ANSWERS: tl.constexpr,
-        PARTS: tl.constexpr,
-    ):
+        minus_w, u, writes, queries, reads, decay, state, new, states, out, first, tokens, heads, chunks, step_k,
+        step_v, to_k, to_v, K: tl.constexpr, KP: tl.constexpr, V: tl.constexpr, VP: tl.constexpr,
+        VALUES: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr, ANSWERS: tl.constexpr, PARTS: tl.constexpr,
+    ):  # fmt: skip
         head = tl.program_id(0).to(tl.int64)
         batch, h = head // heads, head % heads
         c, i, j = tl.arange(0, C), tl.arange(0, KP), tl.program_id(1) * VALUES + tl.arange(0, VALUES)
@@ -287,22 +237,9 @@ def _kernels() -> tuple[Any, Any, Any]:
 
     @triton.jit
     def outputs(
-        u,
-        queries,
-        reads,
-        states,
-        out,
-        first,
-        tokens,
-        heads,
-        chunks,
-        KP: tl.constexpr,
-        V: tl.constexpr,
-        VP: tl.constexpr,
-        VALUES: tl.constexpr,
-        C: tl.constexpr,
-        ANSWERS: tl.constexpr,
-    ):
+        u, queries, reads, states, out, first, tokens, heads, chunks, KP: tl.constexpr, V: tl.constexpr,
+        VP: tl.constexpr, VALUES: tl.constexpr, C: tl.constexpr, ANSWERS: tl.constexpr,
+    ):  # fmt: skip
         head, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
         batch, h = head // heads, head % heads
         c, i, j = tl.arange(0, C), tl.arange(0, KP), tl.program_id(2) * VALUES + tl.arange(0, VALUES)
@@ -365,8 +302,8 @@ def _part(
     (batch, tokens, heads, keys), (first, chunks) = inputs[0].shape, part
     values, rows = out_BSHV.shape[-1], batch * heads
     shapes = {"KP": next_power_of_2(keys, 16), "V": values, "VP": next_power_of_2(values, 16), "C": CHUNK}
-    shapes["VALUES"] = min(tile["values"], shapes["VP"])
-    precision, tiles = PRECISION[tile["precision"]], -(-values // shapes["VALUES"])
+    size, stages = _of_a_program(tile, rows, shapes["KP"], shapes["VP"], out_BSHV.device)
+    precision, tiles = PRECISION[tile["precision"]], -(-values // size)
     answers = PRECISION[tile["answers"]] if out_BSHV.dtype == torch.bfloat16 else precision
     many = {"keys": (CHUNK, shapes["KP"]), "values": (CHUNK, shapes["VP"]), "pairs": (CHUNK, CHUNK)}
     many |= {"channels": (shapes["KP"],), "state": (shapes["KP"], shapes["VP"]) if tile["parts"] == 2 else (0,)}
@@ -381,17 +318,30 @@ def _part(
     if chunks:
         prepare[(rows, chunks)](
             *inputs, minus_w, u, writes, queries, reads, decay, *counts, keys**-0.5,
-            K=keys, T=HALF, PRECISION=precision, ANSWERS=answers, num_warps=tile["pair_warps"], **shapes,
+            K=keys, VALUES=min(64, shapes["VP"]), T=HALF, PRECISION=precision, ANSWERS=answers,
+            num_warps=tile["pair_warps"], **shapes,
         )  # fmt: skip
     across[(rows, tiles)](
         minus_w, u, writes, queries, reads, decay, state, new, states, out_BSHV, *counts, *steps,
-        K=keys, PRECISION=precision, ANSWERS=answers, PARTS=tile["parts"],
-        num_warps=tile["warps"], num_stages=tile["stages"], **shapes,
+        K=keys, VALUES=size, PRECISION=precision, ANSWERS=answers, PARTS=tile["parts"],
+        num_warps=tile["warps"], num_stages=stages, **shapes,
     )  # fmt: skip
     if chunks and tile["parts"] == 2:
         outputs[(rows, chunks, tiles)](
-            u, queries, reads, states, out_BSHV, *counts, ANSWERS=answers, num_warps=tile["warps"], **shapes
-        )
+            u, queries, reads, states, out_BSHV, *counts,
+            VALUES=size, ANSWERS=answers, num_warps=tile["warps"], **shapes,
+        )  # fmt: skip
+
+
+def _of_a_program(tile: dict[str, int], rows: int, keys: int, values: int, device: torch.device) -> tuple[int, int]:
+    """Return value channels and stages of one program of `across`: few where few heads would leave processors idle."""
+    size, stages = min(tile["values"], values), tile["stages"]
+    if keys > 128:
+        # Twice the state in registers, and twice of each chunk in shared memory.
+        size, stages = min(size, 64), 1
+    while size > 32 and 2 * rows * (values // size) <= processors(device):
+        size //= 2
+    return size, stages
 
 
 IMPLEMENTATIONS = (
