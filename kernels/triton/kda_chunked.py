@@ -4,10 +4,10 @@
 and with it what each chunk adds (`u`) and takes away of what the state holds (`w`). `across` goes from chunk to chunk
 with the state in registers: two products a chunk, and the output beside them, or (`parts` 2) in a third launch.
 
-No exponent is above 0, and none is a difference of sums: within BLOCK tokens a sum of gates for each distance, beyond
-it what is left of a key at the middle of a pair of blocks, times what is left of that at the query. So nothing
-overflows, and a gate of -inf costs no digits of others. With parallel keys powers of the triangle would grow beyond
-float32; its inverse is put together from those of halves, whose entries stay small.
+Pairs of tokens of a block: where the gates from its middle on, and back to it, are near, one product of factors that no
+exponent above 60 is in (a bound of -5 makes 40); elsewhere a sum of gates for each distance, so that nothing overflows
+and a gate of -inf costs no digits of others. Between blocks no exponent is above 0. With parallel keys powers of the
+triangle would grow beyond float32; its inverse is put together from those of halves, whose entries stay small.
 
 Shape suffixes: B batch, S tokens, H heads, K key channels, V value channels, C tokens of a chunk, N chunks of all heads.
 """
@@ -36,7 +36,8 @@ answer: Any = None
 
 HALF = 16
 CHUNK = 2 * HALF
-"""Tokens that are worked on at once, whatever the attribute `chunk` says: it means the same for every chunk."""
+"""Tokens that are worked on at once, whatever the attribute `chunk` says: it means the same for every chunk.
+A NaN spoils its head from the start of such a chunk."""
 TILES = {
     "pair_warps": 2,
     "values": 128,
@@ -319,7 +320,7 @@ def _part(
         prepare[(rows, chunks)](
             *inputs, minus_w, u, writes, queries, reads, decay, *counts, keys**-0.5,
             K=keys, VALUES=min(64, shapes["VP"]), T=HALF, PRECISION=precision, ANSWERS=answers,
-            num_warps=tile["pair_warps"], **shapes,
+            num_warps=tile["pair_warps"] * (2 if keys > 128 else 1), **shapes,
         )  # fmt: skip
     across[(rows, tiles)](
         minus_w, u, writes, queries, reads, decay, state, new, states, out_BSHV, *counts, *steps,
