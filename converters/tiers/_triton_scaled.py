@@ -30,7 +30,14 @@ BLOCK_ROWS, BLOCKS = 128, 4
 TILES = {"at_once": 1, "rows": 4, "blocks": 8, "groups": 128, "warps": 4}
 """Whether one launch does all (else the first finds scales, the second looks up); rows and blocks side by side of one
 program of it, with scales for 1 x 128 values; groups in a row of one program that only looks up; warps."""
-CHOICES = ({"at_once": 0}, {}, {"rows": 8}, {"rows": 2, "blocks": 16}, {"rows": 16, "blocks": 2}, {"warps": 8})
+CHOICES: tuple[dict[str, int], ...] = (
+    {"at_once": 0},
+    {},
+    {"rows": 8},
+    {"rows": 2, "blocks": 16},
+    {"rows": 16, "blocks": 2},
+    {"warps": 8},
+)
 """What `benchmarks/gpu/mxfp4_decode.py --tiles` measures."""
 WORDS_OF_32_BITS = 1 << 29
 """From so many groups on, numbers of words need 64 bits."""

@@ -306,7 +306,11 @@ def _part(
     size, stages = _of_a_program(tile, rows, shapes["KP"], shapes["VP"], out_BSHV.device)
     precision, tiles = PRECISION[tile["precision"]], -(-values // size)
     answers = PRECISION[tile["answers"]] if out_BSHV.dtype == torch.bfloat16 else precision
-    many = {"keys": (CHUNK, shapes["KP"]), "values": (CHUNK, shapes["VP"]), "pairs": (CHUNK, CHUNK)}
+    many: dict[str, tuple[int, ...]] = {
+        "keys": (CHUNK, shapes["KP"]),
+        "values": (CHUNK, shapes["VP"]),
+        "pairs": (CHUNK, CHUNK),
+    }
     many |= {"channels": (shapes["KP"],), "state": (shapes["KP"], shapes["VP"]) if tile["parts"] == 2 else (0,)}
 
     def scratch(kind: str) -> torch.Tensor:
