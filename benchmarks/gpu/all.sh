@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # All that needs a GPU, in order of worth, each step under a time limit, results under $OUT: about half an hour.
-# Steps by name: benchmarks/gpu/all.sh [tune] [figures] [whole] [playbooks] [models] [sparse]; without a name, all.
+# Steps by name: benchmarks/gpu/all.sh [kda] [scaled] [tune] [figures] [whole] [playbooks] [models] [sparse]; without a name, all.
 # PYTHON names an interpreter with torch, triton and what day0 needs; the repository itself need not be installed.
 set -u
 cd "$(dirname "$0")/../.."
@@ -24,6 +24,13 @@ names=("$@")
 
 step environment 60 "$PYTHON" -c 'import torch, triton, day0.kernels.load as k; print(torch.__version__, triton.__version__, torch.cuda.get_device_name(), len(k.load_implementations()))'
 
+if wanted kda; then # what no card has run yet: right, then tiles that belong together, then beside its peer
+  step kda_check 120 "$PYTHON" -c 'from day0.analyzers.kernel_check import check_kernel as check; from day0.kernels.load import load_implementations as load; from tests.kernels.hard_calls import hard_calls as hard; one = next(i for i in load() if i.operator == "day0::kda_chunked" and "triton" in i.origin); bad = [f for calls in (None, hard(one.operator)) for f in check(one, "cuda", calls=calls) if f.status not in ("pass", "skipped")]; print(*bad, sep="\n"); raise SystemExit(len(bad))'
+  step kda_tune 420 "$PYTHON" benchmarks/gpu/kernels.py --only kda_chunked --tune --in-process --seconds 380 --minutes 7 --tuned "$OUT/kda.yaml" --out "$OUT/kda.json"
+fi
+if wanted scaled; then # the same for FP8 with scales; the quickest choice belongs into TILES of converters/tiers/_triton_scaled.py
+  step scaled_tiles 90 "$PYTHON" benchmarks/gpu/mxfp4_decode.py --tiles
+fi
 if wanted tune; then # right, and quicker tiles; the file belongs into kernels/triton/tuned/
   step tune 530 "$PYTHON" benchmarks/gpu/kernels.py --tune --no-peers --minutes 8.5 --seconds 45 --tuned "$OUT/h200.yaml" --out "$OUT/tuned.json"
   if [ -s "$OUT/h200.yaml" ]; then mkdir -p kernels/triton/tuned && cp "$OUT/h200.yaml" kernels/triton/tuned/; fi

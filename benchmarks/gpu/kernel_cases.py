@@ -64,6 +64,8 @@ class Tuned:
     case: str
     defaults: str = "TILES"
     choices: str = "CHOICES"
+    starts: str = "STARTS"
+    """The name of sizes that are tried together, where the kernel's file has some."""
 
 
 def norm(rows: int) -> Callable[[Maker], Call]:

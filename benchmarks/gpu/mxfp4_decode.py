@@ -3,7 +3,7 @@
 First every row and every packed byte of each table is compared with the table itself; then experts of gpt-oss size are
 decoded, in one run with a copy. `a copy` moves as many bytes as the conversion reads and writes.
 
-`python benchmarks/gpu/mxfp4_decode.py [--experts 32]`
+`python benchmarks/gpu/mxfp4_decode.py [--experts 32] [--tiles]`
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from timing import timed as timed_graph
 
 from day0.converters.online.fp8_workspace import LAYOUTS, Fp8Workspace, Matrix, Packed
 from day0.converters.tables import BF16, E4M3, E4M3FNUZ, FP16, FP32, Table, fp8_table, wide_table
-from day0.converters.tiers import eager, triton
+from day0.converters.tiers import _triton_scaled, eager, triton
 
 ROWS, COLUMNS = 5760, 2880
 """Of gate and up of one gpt-oss expert."""
@@ -29,7 +29,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--experts", type=int, default=32)
     parser.add_argument("--repeat", type=int, default=30)
+    parser.add_argument(
+        "--tiles", action="store_true", help="only the tiles of the scaled layouts, one after the other"
+    )
     options = parser.parse_args()
+    if options.tiles:
+        walk_tiles(ROWS * options.experts)
+        return
     compare()
     groups = options.experts * ROWS * COLUMNS // 32
     codes = torch.randint(0, 256, (groups, 16), dtype=torch.uint8, device="cuda")
@@ -48,6 +54,17 @@ def main() -> None:
         share = converted(layout, ROWS * options.experts)
         print(f"figure: mxfp4_to_{layout.replace('-', '_')}_fraction_of_copy {share:.3f}")
         converted(layout, ROWS)
+
+
+def walk_tiles(rows: int) -> None:
+    """Convert with every choice of tiles: right first, then its share of a copy. What is quickest belongs into TILES."""
+    usual = dict(_triton_scaled.TILES)
+    for chosen in _triton_scaled.CHOICES:
+        for layout in LAYOUTS:
+            _triton_scaled.TILES.update(usual | chosen)
+            print(f"{chosen or 'as it is'}:", end=" ")
+            converted(layout, rows)
+    _triton_scaled.TILES.update(usual)
 
 
 def converted(layout: str, rows: int) -> float:

@@ -1,5 +1,8 @@
 """Four bits to FP8 with the scales of a layout on a GPU, in one or two launches: nothing waits for the host.
 
+Scales of blocks come from scale bytes alone, so a program that has all bytes of its blocks finds their scales and looks
+up in one go (`at_once`): nothing is read twice, and no place is divided into a row and a column.
+
 Shape suffixes: R rows, P packed bytes, G groups of a row, M, N blocks.
 """
 
@@ -24,8 +27,20 @@ pick: Any = None
 
 BLOCK_ROWS, BLOCKS = 128, 4
 """Rows of one program that finds scales, and blocks side by side in it."""
-GROUPS, WARPS = 128, 4
-"""Groups of one program that looks up: all lie in a row."""
+TILES = {"at_once": 1, "rows": 4, "blocks": 8, "groups": 128, "warps": 4}
+"""Whether one launch does all (else the first finds scales, the second looks up); rows and blocks side by side of one
+program of it, with scales for 1 x 128 values; groups in a row of one program that only looks up; warps."""
+CHOICES: tuple[dict[str, int], ...] = (
+    {"at_once": 0},
+    {},
+    {"rows": 8},
+    {"rows": 2, "blocks": 16},
+    {"rows": 16, "blocks": 2},
+    {"warps": 8},
+)
+"""What `benchmarks/gpu/mxfp4_decode.py --tiles` measures."""
+WORDS_OF_32_BITS = 1 << 29
+"""From so many groups on, numbers of words need 64 bits."""
 
 
 def scaled(
@@ -50,31 +65,71 @@ def scaled(
     _, normal, high = group_window(E4M3, ALL_CODES)
     limits = (LEAST_SCALE, normal, high)
     shape = (rows, groups, blocks)
-    find, look = _kernels()
-    if height:
-        find[(-(-rows // BLOCK_ROWS), -(-blocks // BLOCKS))](
-            bytes_RG, scales, unsettled, *shape, *limits,
-            TALL=height > 1, ROWS=BLOCK_ROWS, BLOCKS=BLOCKS, num_warps=WARPS,
-        )  # fmt: skip
+    at_once, find, look = _kernels()
     words = bool(torch.version.cuda) and codes_RP.data_ptr() % 4 == 0 and out_RC.data_ptr() % 8 == 0
     table, codes, out = words_of(codes_RP.device), codes_RP, out_RC
     if words:
         codes, out = codes_RP.view(torch.int32), out_RC.view(torch.int64)
-    look[(-(-rows * groups // GROUPS),)](
-        codes, bytes_RG, scales, table, out, *shape, LOWEST, HIGHEST, NAN_ROW, ONE_BYTE,
-        HEIGHT=height, WORDS=words, GROUPS=GROUPS, num_warps=WARPS,
+    limits_of_rows = (LOWEST, HIGHEST, NAN_ROW, ONE_BYTE)
+    if height and TILES["at_once"]:
+        tall = height > 1
+        tile = (BLOCK_ROWS, 1) if tall else (TILES["rows"], TILES["blocks"])
+        across = -(-blocks // tile[1])
+        at_once[(-(-rows // tile[0]) * across,)](
+            codes, bytes_RG, scales, table, out, unsettled, *shape, across, *limits, *limits_of_rows,
+            TALL=tall, WORDS=words, ROWS=tile[0], BLOCKS=tile[1], num_warps=TILES["warps"],
+        )  # fmt: skip
+        return
+    if height:
+        find[(-(-rows // BLOCK_ROWS), -(-blocks // BLOCKS))](
+            bytes_RG, scales, unsettled, *shape, *limits,
+            TALL=height > 1, ROWS=BLOCK_ROWS, BLOCKS=BLOCKS, num_warps=4,
+        )  # fmt: skip
+    look[(-(-rows * groups // TILES["groups"]),)](
+        codes, bytes_RG, scales, table, out, *shape, *limits_of_rows,
+        HEIGHT=height, WORDS=words, LONG=rows * groups >= WORDS_OF_32_BITS, GROUPS=TILES["groups"],
+        num_warps=TILES["warps"],
     )  # fmt: skip
 
 
 @functools.cache
-def _kernels() -> tuple[Any, Any]:
-    """Return the kernel that finds the scales of blocks, and the one that looks up. Imports Triton."""
+def _kernels() -> tuple[Any, Any, Any]:
+    """Return the kernel that does all, the one that finds scales of blocks, the one that looks up. Imports Triton."""
     global tl, settle, pick
     triton = import_module("triton")
     tl = import_module("triton.language")
     settle, pick = _settle(triton), _pick(triton)
 
     @triton.jit  # type: ignore[untyped-decorator]  # Triton is imported by name
+    def at_once(  # type: ignore[no-untyped-def] # noqa: ANN202 - Triton's own language
+        codes, scale_bytes, scales, table, out, unsettled, rows, groups, blocks, across,  # noqa: ANN001
+        least, normal, high, lowest, highest, nan_row,  # noqa: ANN001
+        ASM: tl.constexpr, TALL: tl.constexpr, WORDS: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr,
+    ):  # fmt: skip
+        # Blocks side by side follow each other: so do programs that share lines of memory.
+        top = tl.program_id(0) // across
+        row = top.to(tl.int64) * ROWS + tl.arange(0, ROWS)
+        block = tl.program_id(0) % across * BLOCKS + tl.arange(0, BLOCKS)
+        group = block[None, :, None] * 4 + tl.arange(0, 4)[None, None, :]
+        inside = (row < rows)[:, None, None] & (group < groups)
+        g = row[:, None, None] * groups + group
+        byte = tl.load(scale_bytes + g, mask=inside, other=0).to(tl.int32)
+        largest, smallest = tl.max(byte, 2), tl.min(tl.where(inside, byte, 255), 2)
+        if TALL:
+            largest, smallest = tl.max(largest, 0), tl.min(smallest, 0)
+            settle(scales + top * blocks + block, block < blocks, largest, smallest, unsettled, least, normal, high)
+            scale = (tl.maximum(largest - 127 - high, least) + 127)[None, :]
+        else:
+            to = scales + row[:, None] * blocks + block[None, :]
+            real = (row < rows)[:, None] & (block < blocks)[None, :]
+            settle(to, real, largest, smallest, unsettled, least, normal, high)
+            scale = tl.maximum(largest - 127 - high, least) + 127
+        k = tl.minimum(tl.maximum(byte - scale[:, :, None], lowest), highest) - lowest
+        k = tl.where(byte == 255, nan_row, k)
+        flat: tl.constexpr = (ROWS * BLOCKS * 4,)
+        pick(codes, table, out, tl.reshape(g, flat), tl.reshape(inside, flat), tl.reshape(k, flat), ASM, WORDS)
+
+    @triton.jit  # type: ignore[untyped-decorator]
     def find(  # type: ignore[no-untyped-def] # noqa: ANN202 - Triton's own language
         scale_bytes, scales, unsettled, rows, groups, blocks, least, normal, high,  # noqa: ANN001
         TALL: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr,
@@ -97,10 +152,11 @@ def _kernels() -> tuple[Any, Any]:
     @triton.jit  # type: ignore[untyped-decorator]
     def look(  # type: ignore[no-untyped-def] # noqa: ANN202
         codes, scale_bytes, scales, table, out, rows, groups, blocks, lowest, highest, nan_row,  # noqa: ANN001
-        ASM: tl.constexpr, HEIGHT: tl.constexpr, WORDS: tl.constexpr, GROUPS: tl.constexpr,
+        ASM: tl.constexpr, HEIGHT: tl.constexpr, WORDS: tl.constexpr, LONG: tl.constexpr, GROUPS: tl.constexpr,
     ):  # fmt: skip
-        g = tl.program_id(0).to(tl.int64) * GROUPS + tl.arange(0, GROUPS)
-        inside = g < rows.to(tl.int64) * groups
+        # A division of 64 bits for each group costs more than what it looks up.
+        g = (tl.program_id(0).to(tl.int64) if LONG else tl.program_id(0)) * GROUPS + tl.arange(0, GROUPS)
+        inside = g < (rows.to(tl.int64) if LONG else rows) * groups
         byte = tl.load(scale_bytes + g, mask=inside, other=0).to(tl.int32)
         if HEIGHT == 0:
             tl.store(scales + g, byte.to(tl.uint8), mask=inside)
@@ -114,7 +170,7 @@ def _kernels() -> tuple[Any, Any]:
             row = tl.where(byte == 255, nan_row, k)
         pick(codes, table, out, g, inside, row, ASM, WORDS)
 
-    return find, look
+    return at_once, find, look
 
 
 def _settle(triton: Any) -> Any:

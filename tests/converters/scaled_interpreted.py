@@ -7,17 +7,28 @@ from __future__ import annotations
 
 import torch
 
+from day0.converters.tiers import _triton_scaled
 from day0.converters.tiers._triton_scaled import scaled
 from tests.converters.test_fp8_workspace import by_scales
 from tests.kernels.interpreter import put_right
 
+DEFAULTS = dict(_triton_scaled.TILES)
+FEW = ((9, 34),)
+"""For other tiles than the usual ones."""
 SIZES = ((160, 3), (5, 1), (1, 90), (130, 34))
 
 
 def main() -> None:
     """Compare all that is written, also whether it is of use."""
     put_right()
-    for rows, groups in SIZES:
+    for chosen in _triton_scaled.CHOICES:
+        _triton_scaled.TILES.update(DEFAULTS | chosen)
+        compare_all(SIZES if not chosen else FEW)
+
+
+def compare_all(sizes: tuple[tuple[int, int], ...]) -> None:
+    """Compare with the tiles that are set."""
+    for rows, groups in sizes:
         for low, high in ((118, 127), (0, 9), (100, 160), (250, 255), (243, 254)):
             for height in (128, 1, 0):
                 compare(rows, groups, low, high, height)

@@ -9,10 +9,13 @@ import torch
 from day0.analyzers.kernel_check import Call
 from day0.reference_ops import _cache_layouts as layouts
 
-__all__ = ["hard_calls"]
+__all__ = ["OTHERWISE", "hard_calls"]
 
 BF16 = torch.bfloat16
 NAN, INF = float("nan"), float("inf")
+
+OTHERWISE = {"kda_chunked": {"values": 16, "parts": 2}}
+"""Tiles that run other code: a kernel is judged with them as `tiles:NAME`."""
 
 
 def hard_calls(operator: str) -> list[Call]:
@@ -133,6 +136,16 @@ def chunks(generator: torch.Generator) -> list[Call]:
     return calls
 
 
+def long_chunks(generator: torch.Generator) -> list[Call]:
+    """The same, and keys that hardly differ, with almost nothing forgotten: powers of what they read would explode."""
+    q, k = (torch.ones(1, 50, 1, 20) + 0.01 * torch.randn(1, 50, 1, 20, generator=generator) for _ in range(2))
+    v, state = torch.randn(1, 50, 1, 5, generator=generator), torch.randn(1, 1, 20, 5, generator=generator)
+    g, beta = torch.full((1, 50, 1, 20), -1e-4), torch.full((1, 50, 1), 0.999)
+    # Gates that a model without a bound has: large ones in single places.
+    spikes = torch.where(torch.rand(1, 50, 1, 20, generator=generator) < 0.1, -80.0, -0.01)
+    return [*chunks(generator), ((q, k, v, g, beta, state), {}), ((q.to(BF16), k, v, spikes, beta, state), {})]
+
+
 def experts(generator: torch.Generator) -> list[Call]:
     """More rows for one expert than a tile has, none for another, experts of other ranks, tokens of which none counts."""
     x = torch.randn(45, 40, generator=generator).to(BF16)
@@ -184,6 +197,6 @@ MAKERS: dict[str, Callable[[torch.Generator], list[Call]]] = {
     "sparse_mla_prefill": prefills,
     "sparse_mla_decode": decodes,
     "kda_recurrent": chunks,
-    "kda_chunked": chunks,
+    "kda_chunked": long_chunks,
     "fused_experts": experts,
 }

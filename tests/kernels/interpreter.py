@@ -3,7 +3,7 @@
 Where the interpreter does something else than a GPU, it is put right here, and never in a kernel: it cuts float32 off
 where hardware rounds to the nearest, and NumPy 2.4 no longer makes whole numbers of arrays with one element.
 `python -m tests.kernels.interpreter NAME...` prints one line of JSON for each call that was judged; `plant:NAME` judges a
-kernel with a planted fault.
+kernel with a planted fault, and `tiles:NAME` one whose other tiles are other code.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from day0.kernels.triton._tiles import trying
 from day0.reference_ops.load import load_operators
 from day0.reference_ops.signatures import tensors_in
 from day0.reference_ops.torch_ops import register_operators
-from tests.kernels.hard_calls import hard_calls
+from tests.kernels.hard_calls import OTHERWISE, hard_calls
 from tests.kernels.planted import PLANTED
 
 # By name: where types are checked there is no Triton.
@@ -61,9 +61,24 @@ def cast(builder: Any, source: Any, to: Any) -> Any:
 
 
 def dot(builder: Any, a: Any, b: Any, d: Any, precision: Any, imprecise: Any) -> Any:
-    """Multiply matrices in the dtype of the accumulator."""
-    wide = [convert(one.data, one.dtype, tl.float32, None).view(np.float32) for one in (a, b)]
-    return interpreter.TensorHandle(np.matmul(*wide) + d.data, d.dtype.scalar)
+    """Multiply matrices in the dtype of the accumulator, float32 with the digits that a matrix unit takes of it."""
+    left, right = (convert(one.data, one.dtype, tl.float32, None).view(np.float32) for one in (a, b))
+    if a.dtype.scalar == b.dtype.scalar == tl.float32 and precision.name in ("TF32", "TF32x3"):
+        coarse = [tf32(one) for one in (left, right)]
+        found = np.matmul(*coarse)
+        if precision.name == "TF32x3":
+            rest = [tf32(one - large) for one, large in zip((left, right), coarse, strict=True)]
+            found += np.nan_to_num(np.matmul(rest[0], coarse[1]) + np.matmul(coarse[0], rest[1]))
+    else:
+        found = np.matmul(left, right)
+    return interpreter.TensorHandle(found + d.data, d.dtype.scalar)
+
+
+def tf32(values: Any) -> Any:
+    """Round float32 to eleven bits, as TF32 keeps them; what is not finite stays."""
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    rounded = ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
+    return np.where(np.isfinite(values), rounded, values)
 
 
 def all_ones(builder: Any, dtype: Any) -> Any:
@@ -109,10 +124,10 @@ LARGE_OF = {"day0::topk_tokens": 6000}
 """Elements of all tensors of a call from which it is left out: interpreted, it takes minutes."""
 WIDE = {
     "kda_recurrent": {"values": 128},
-    "kda_chunked": {"values": 128},
+    "kda_chunked": {"values": 128, "chunks": 2},
     "fused_experts_few": {"features": 64, "columns": 64},
 }
-"""Fewer and larger programs, of which the interpreter runs one after the other."""
+"""Fewer and larger programs, of which the interpreter runs one after the other; long sequences in parts."""
 
 
 def small_calls(operator: str) -> list[Call]:
@@ -144,12 +159,14 @@ def main() -> None:
     """Judge the kernels that are named."""
     put_right()
     register_operators()
-    with trying(WIDE), tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         for name in sys.argv[1:]:
             _, plant, fault = name.partition("plant:")
-            one = planted(fault, Path(folder)) if plant else implementation(name)
-            for found in check_kernel(one, "cpu", calls=small_calls(one.operator)):
-                say({"operator": name, **asdict(found)})
+            _, tiles, otherwise = name.partition("tiles:")
+            one = planted(fault, Path(folder)) if plant else implementation(otherwise or name)
+            with trying(OTHERWISE if tiles else WIDE):
+                for found in check_kernel(one, "cpu", calls=small_calls(one.operator)):
+                    say({"operator": name, **asdict(found)})
             if one.operator == "day0::moe_router" and (reason := other_experts(one)):
                 say({"operator": name, "shapes": "ties", "status": "fail", "reason": reason})
 

@@ -65,4 +65,35 @@ PLANTED = {
         right="held = held * decay[:, None]\n            change = strength * (value - tl.sum(held * key[:, None], 0))",
         wrong="change = strength * (value - tl.sum(held * key[:, None], 0))\n            held = held * decay[:, None]",
     ),
+    "gate_of_the_wrong_sign": Planted(
+        operator="kda_chunked",
+        right="since = tl.exp(tl.dot(before, bounded",
+        wrong="since = tl.exp(-tl.dot(before, bounded",
+    ),
+    "state_before_the_chunk_unread": Planted(
+        operator="kda_chunked",
+        right="return tl.dot(change, tl.trans(read), result, input_precision=ANSWERS)",
+        wrong="return tl.dot(change, tl.trans(read), input_precision=ANSWERS)",
+    ),
+    "state_not_decayed": Planted(operator="kda_chunked", right="held * whole[None, :]", wrong="held"),
+    "own_key_unread": Planted(
+        operator="kda_chunked",
+        right="tl.where(c[:, None] >= c[None, :], read, 0.0)",
+        wrong="tl.where(c[:, None] > c[None, :], read, 0.0)",
+    ),
+    "own_key_in_the_system": Planted(
+        operator="kda_chunked",
+        right="tl.where(c[:, None] > c[None, :], system",
+        wrong="tl.where(c[:, None] >= c[None, :], system",
+    ),
+    "second_half_forgets_the_first": Planted(
+        operator="kda_chunked", right="query2 * since2 * whole[None, :]", wrong="query2 * since2"
+    ),
+    "factors_beyond_float32": Planted(operator="kda_chunked", right="1), 0) <= 60.0", wrong="1), 0) <= 1e30"),
+    "state_in_bfloat16": Planted(
+        operator="kda_chunked",
+        right="held = tl.dot(change, tl.trans(left), held * whole[None, :], input_precision=PRECISION)",
+        wrong="held = tl.dot(change, tl.trans(left), held * whole[None, :]).to(tl.bfloat16).to(tl.float32)",
+    ),
+    "products_in_tf32": Planted(operator="kda_chunked", right='"precision": 3,', wrong='"precision": 1,'),
 }
