@@ -14,7 +14,7 @@ from torch import nn
 
 from day0.models.adapters._adapter import Refused
 
-__all__ = ["calls_of", "rebound"]
+__all__ = ["calls_of", "names_of", "rebound"]
 
 Function = Callable[..., Any]
 
@@ -24,6 +24,11 @@ def calls_of(module: nn.Module, *names: str) -> dict[str, Function]:
     own = _plain(module)
     found = {name: own.__globals__.get(name) for name in names if name in own.__code__.co_names}
     return {name: function for name, function in found.items() if callable(function)}
+
+
+def names_of(module: nn.Module) -> tuple[str, ...]:
+    """Return the names of functions and attributes that a module's `forward` speaks of."""
+    return _plain(module).__code__.co_names
 
 
 def rebound(module: nn.Module, replaced: Mapping[str, Function]) -> Function:
