@@ -34,10 +34,11 @@ def names_of(module: nn.Module) -> tuple[str, ...]:
 def rebound(module: nn.Module, replaced: Mapping[str, Function]) -> Function:
     """Return the class's `forward`, without wrappers, calling other functions under some names."""
     own = _plain(module)
-    made = types.FunctionType(
-        own.__code__, {**own.__globals__, **replaced}, own.__name__, own.__defaults__, own.__closure__
-    )
-    made.__kwdefaults__ = own.__kwdefaults__
+    names = {**own.__globals__, **replaced}
+    # torch.compile looks a function's names up in the module of this name, where theirs still stand.
+    del names["__name__"]
+    made = types.FunctionType(own.__code__, names, own.__name__, own.__defaults__, own.__closure__)
+    made.__kwdefaults__, made.__module__ = own.__kwdefaults__, own.__module__
     return made
 
 
