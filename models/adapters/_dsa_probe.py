@@ -111,9 +111,9 @@ def _call(module: Any, generator: torch.Generator, turned: int, queries: int, be
         "position_ids": None,
         "prev_topk_indices": chosen_BSK,
     }
-    taken = [
-        one for one in inspect.signature(type(module).forward).parameters.values() if one.kind != one.VAR_KEYWORD
-    ][1:]
+    taken = [one for one in inspect.signature(type(module).forward).parameters.values() if one.kind != one.VAR_KEYWORD][
+        1:
+    ]
     strange = [one.name for one in taken if one.name not in known]
     if strange:
         raise Refused(f"its forward takes {' and '.join(strange)}, which no call on a small module can be made with")

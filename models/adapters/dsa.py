@@ -148,7 +148,10 @@ def _allowed(module: Any, dropout: float, kwargs: dict[str, Any]) -> None:
 def _projections(module: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Return what is absorbed into queries [H, N, L], and what makes values of latents [H, L, V]."""
     sizes = (module.qk_nope_head_dim, module.v_head_dim)
-    weight_HXL = module.kv_b_proj.weight.unflatten(0, (-1, sum(sizes)))
+    weight: Any = module.kv_b_proj.weight
+    # Where ranks share a model, each has the rows of its own heads.
+    weight = weight.to_local() if hasattr(weight, "to_local") else weight
+    weight_HXL = weight.unflatten(0, (-1, sum(sizes)))
     up_HNL, down_HVL = weight_HXL.split(sizes, dim=1)
     return up_HNL, down_HVL.transpose(1, 2)
 
