@@ -101,13 +101,13 @@ def _call(module: Any, generator: torch.Generator, turned: int, queries: int, be
     visible_BST[1, :, 0] = False
     visible_BST[1, :, 1] = True
     chosen_BSK = _choice(visible_BST, generator, hidden=not hasattr(module, "build_attention_mask_from_topk"))
-    kept = (draw(generator, 2, 1, before, size) for size in (LATENT, turned))
+    latent_B1TL, rope_B1TR = (draw(generator, 2, 1, before, size) for size in (LATENT, turned))
     added_B1ST = torch.where(visible_BST, 0.0, torch.finfo(torch.bfloat16).min)[:, None].double()
     known = {
         "hidden_states": draw(generator, 2, queries, WIDTH),
         "position_embeddings": _angles(module, generator, queries) if turned else None,
         "attention_mask": added_B1ST if module.config._attn_implementation == "eager" else visible_BST[:, None],
-        "cache": _Cache(*kept, chosen_BSK),
+        "cache": _Cache(latent_B1TL, rope_B1TR, chosen_BSK),
         "position_ids": None,
         "prev_topk_indices": chosen_BSK,
     }

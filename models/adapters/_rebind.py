@@ -31,8 +31,8 @@ def names_of(module: nn.Module) -> tuple[str, ...]:
     return _plain(module).__code__.co_names
 
 
-def rebound(module: nn.Module, replaced: Mapping[str, Function]) -> Function:
-    """Return the class's `forward`, without wrappers, calling other functions under some names."""
+def rebound(module: nn.Module, replaced: Mapping[str, Any]) -> Function:
+    """Return the class's `forward`, without wrappers, finding other functions and objects under some names."""
     own = _plain(module)
     names = {**own.__globals__, **replaced}
     # torch.compile looks a function's names up in the module of this name, where theirs still stand.

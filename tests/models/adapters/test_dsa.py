@@ -22,6 +22,7 @@ from day0.errors import Day0Error
 from day0.kernels.triton import sparse_mla_decode as triton_decode
 from day0.kernels.triton import sparse_mla_prefill as triton_prefill
 from day0.models.adapters import dsa
+from day0.models.adapters._absorbed import PAGE, attend
 from day0.models.adapters._adapter import Refused
 from day0.models.adapters._proof import prove
 from day0.models.adapters.adapt import adapt, adapted, restore
@@ -152,7 +153,7 @@ def test_decode_gives_each_sequence_pages_of_its_own() -> None:
         cache = step(model, ids_BS[:, :-1]).cache
         step(model, ids_BS[:, -1:], cache)
     q_BSHC, pages_PGC, slots_BSK, latent, *_ = calls.seen[DECODE][0]
-    assert list(pages_PGC.shape) == [4, dsa.PAGE, q_BSHC.shape[-1]]
+    assert list(pages_PGC.shape) == [4, PAGE, q_BSHC.shape[-1]]
     assert latent == part(model, "Attention").kv_lora_rank
     assert (slots_BSK[0] < 67).all()
     assert ((slots_BSK[1] >= 128) & (slots_BSK[1] < 128 + 67)).all()
@@ -239,7 +240,7 @@ def test_weights_and_dropout_are_not_lost_silently() -> None:
 def wrong(**changes: Any) -> Callable[..., Any]:
     """Return `attend` with a mistake in what it makes of its arguments."""
 
-    def attend(seen: Any, query: Any, key: Any, value: Any, mask: Any, **kwargs: Any) -> Any:
+    def mistaken(seen: Any, query: Any, key: Any, value: Any, mask: Any, **kwargs: Any) -> Any:
         if "scaling" in changes:
             kwargs["scaling"] *= changes["scaling"]
         if changes.get("unmasked"):
@@ -248,12 +249,11 @@ def wrong(**changes: Any) -> Callable[..., Any]:
             kwargs["indices"] = (kwargs["indices"] - 1).clamp(min=0)
         if changes.get("swapped"):
             query = torch.cat((query[..., 6:], query[..., :6]), dim=-1)
-        return RIGHT(seen, query, key, value, mask, **kwargs)
+        return attend(seen, query, key, value, mask, **kwargs)
 
-    return attend
+    return mistaken
 
 
-RIGHT = dsa.attend
 MISTAKES: dict[str, dict[str, Any]] = {
     "scale of the latent width": {"scaling": 1.1},
     "reads the future": {"unmasked": True},
