@@ -16,7 +16,8 @@ from torch import nn
 
 from day0.analyzers.canary.context import CanaryContext
 from day0.analyzers.canary.run import run_stages
-from day0.analyzers.kernel_check import check_kernel
+from day0.analyzers.kernel_check import Call, check_kernel
+from day0.analyzers.parallel import trace_one_rank
 from day0.analyzers.trace import trace_model
 from day0.errors import Day0Error
 from day0.kernels.triton import sparse_mla_decode as triton_decode
@@ -176,7 +177,8 @@ def test_torch_compile_takes_it_whole() -> None:
         (_, args, kwargs, own), calls = kept[0], Calls()
         adapt(model, ("dsa", "lightning_indexer"))
         with calls.active():
-            ours = torch.compile(attention, backend="eager", fullgraph=True)(*args, **kwargs)
+            compiled: Any = torch.compile(attention, backend="eager", fullgraph=True)
+            ours = compiled(*args, **kwargs)
     torch._dynamo.reset()
     torch.testing.assert_close(ours[0], own[0], rtol=1e-4, atol=1e-5)
 
@@ -292,7 +294,7 @@ def test_a_wrong_kernel_is_caught_by_the_check_and_the_canary(tmp_path: Path) ->
         step(model, ids("deepseek_v32", 3), step(model, ids("deepseek_v32", 40)).cache)
         step(model, ids("deepseek_v32", 1), step(model, ids("deepseek_v32", 40)).cache)
     for name in (PREFILL, DECODE):
-        given = [(args, {}) for args in calls.seen[name][:1]]
+        given: list[Call] = [(args, {}) for args in calls.seen[name][:1]]
         for changed, status in ((None, "pass"), (off_by_one, "fail"), (wrong_scale, "fail")):
             one = implementation(name, calls._run(name, changed))
             assert [found.status for found in check_kernel(one, calls=given)] == [status]
@@ -305,6 +307,13 @@ def test_a_wrong_kernel_is_caught_by_the_check_and_the_canary(tmp_path: Path) ->
 
 
 # ---------------------------------------------------------------------------------------------- real dimensions
+
+
+def test_each_rank_absorbs_the_rows_of_its_own_heads() -> None:
+    spec = with_adapters(opened("deepseek_v32"), ModelPlan(source="hf:deepseek_v32", shrink=True, adapt=("dsa",)))
+    trace = trace_one_rank(spec, plan_phases(spec, WorkloadPlan())[:1], 2)
+    heads = {one.signature.args[0].shape[2] for one in trace.entries if one.signature.op == PREFILL}  # type: ignore[union-attr]  # a tensor comes first
+    assert heads == {part(spec.build("meta"), "Attention").num_heads // 2}
 
 
 def test_our_kernels_take_the_calls_of_the_whole_model() -> None:
