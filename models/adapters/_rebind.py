@@ -14,7 +14,7 @@ from torch import nn
 
 from day0.models.adapters._adapter import Refused
 
-__all__ = ["calls_of", "rebound"]
+__all__ = ["calls_of", "names_of", "rebound"]
 
 Function = Callable[..., Any]
 
@@ -26,13 +26,19 @@ def calls_of(module: nn.Module, *names: str) -> dict[str, Function]:
     return {name: function for name, function in found.items() if callable(function)}
 
 
-def rebound(module: nn.Module, replaced: Mapping[str, Function]) -> Function:
-    """Return the class's `forward`, without wrappers, calling other functions under some names."""
+def names_of(module: nn.Module) -> tuple[str, ...]:
+    """Return the names of functions and attributes that a module's `forward` speaks of."""
+    return _plain(module).__code__.co_names
+
+
+def rebound(module: nn.Module, replaced: Mapping[str, Any]) -> Function:
+    """Return the class's `forward`, without wrappers, finding other functions and objects under some names."""
     own = _plain(module)
-    made = types.FunctionType(
-        own.__code__, {**own.__globals__, **replaced}, own.__name__, own.__defaults__, own.__closure__
-    )
-    made.__kwdefaults__ = own.__kwdefaults__
+    names = {**own.__globals__, **replaced}
+    # torch.compile looks a function's names up in the module of this name, where theirs still stand.
+    del names["__name__"]
+    made = types.FunctionType(own.__code__, names, own.__name__, own.__defaults__, own.__closure__)
+    made.__kwdefaults__, made.__module__ = own.__kwdefaults__, own.__module__
     return made
 
 

@@ -69,10 +69,11 @@ def adapt(model: nn.Module, names: tuple[str, ...]) -> Adaptation:
     run = _Run(dtype=_dtype_of(model), taken={})
     for adapter in chosen:
         for path, module in model.named_modules():
-            if path not in run.taken and _stands_for(adapter, module):
+            if _stands_for(adapter, module):
                 _try(run, adapter, path, module)
     done = _account(run)
-    missing = [one.name for one in chosen if one.name in names and one.name not in done.classes]
+    served = {*done.classes, *run.covered}
+    missing = [one.name for one in chosen if one.name in names and one.name not in served]
     if missing or (ALL in names and not done.classes):
         _refuse(model, missing[0] if missing else ALL, run.refused)
     for path, (_, candidate, adapter, module) in run.taken.items():
@@ -94,11 +95,17 @@ class _Run:
     dtype: torch.dtype
     taken: dict[str, tuple[str, Candidate, Adapter, nn.Module]]
     refused: dict[str, dict[str, str]] = field(default_factory=dict)
+    covered: set[str] = field(default_factory=set)
+    """Adapters with a module that an earlier one took, which calls the same operators and more."""
     proven: dict[tuple[Any, ...], Candidate | Refused] = field(default_factory=dict)
 
 
 def _try(run: _Run, adapter: Adapter, path: str, module: nn.Module) -> None:
     kind = type(module).__name__
+    if path in run.taken:
+        if set(adapter.operators) <= set(run.taken[path][2].operators):
+            run.covered.add(adapter.name)
+        return
     try:
         if FORWARD in vars(module):
             raise Refused("its forward was replaced on the instance already")
@@ -228,7 +235,7 @@ def _fitting(model: nn.Module) -> str:
     run = _Run(dtype=_dtype_of(model), taken={})
     for adapter in load_adapters().values():
         for path, module in model.named_modules():
-            if path not in run.taken and _stands_for(adapter, module):
+            if _stands_for(adapter, module):
                 _try(run, adapter, path, module)
     names = sorted({taken[0] for taken in run.taken.values()})
     return f"adapters that fit it: {', '.join(names)}" if names else ""

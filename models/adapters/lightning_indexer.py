@@ -70,9 +70,10 @@ def _forward(pairing: str, last: bool) -> Forward:
         else:
             logits_BST = logits_BST + attention_mask
         chosen_BSK, _ = torch.ops.day0.topk_tokens(logits_BST, min(self.index_topk, keys))
-        # Theirs fills rows that see fewer keys with hidden ones and masks them again. The last key is hidden there too,
-        # or it is among the chosen.
-        chosen_BSK = torch.where(chosen_BSK < 0, keys - 1, chosen_BSK)
+        # Theirs fills rows that see fewer keys with hidden ones and masks them again: one of those, and never a key that
+        # is among the chosen, which a kernel that gathers rows would count twice.
+        hidden_BS1 = logits_BST.argmin(dim=-1, keepdim=True).to(chosen_BSK.dtype)
+        chosen_BSK = torch.where(chosen_BSK < 0, hidden_BS1, chosen_BSK)
         return chosen_BSK
 
     return forward

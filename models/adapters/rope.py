@@ -19,7 +19,7 @@ from day0.models.adapters._angles import angle_form, laid_out, read
 from day0.models.adapters._rebind import calls_of, rebound
 from day0.models.adapters._small import draw
 
-__all__ = ["ADAPTER", "to_halves"]
+__all__ = ["ADAPTER", "rotations", "to_halves"]
 
 FUNCTIONS = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave")
 TURNED = 12
@@ -29,6 +29,14 @@ WAYS = tuple(f"{pairing}{place}" for pairing in ("half", f"interleaved{MOVED}", 
 
 def candidates(module: nn.Module) -> Sequence[Candidate]:
     """Both pairings, values at either end, in their places or moved to half order, for each function that it calls."""
+    return [Candidate(text=text, forward=rebound(module, ours)) for text, ours in rotations(module)]
+
+
+def rotations(module: nn.Module) -> Sequence[tuple[str, dict[str, Callable[..., Any]]]]:
+    """Return the ways to rotate as its forward does: what is assumed, and functions by the names that it calls.
+
+    Raises Refused where it calls none of them.
+    """
     functions = calls_of(module, *FUNCTIONS)
     if not functions:
         raise Refused(f"its forward calls neither {' nor '.join(FUNCTIONS)}")
@@ -36,8 +44,7 @@ def candidates(module: nn.Module) -> Sequence[Candidate]:
     found = []
     for ways in product(WAYS, repeat=len(functions)):
         ours = {name: turn(own, way, form) for (name, own), way in zip(functions.items(), ways, strict=True)}
-        text = "; ".join(f"{name} {way}" for name, way in zip(functions, ways, strict=True))
-        found.append(Candidate(text=text, forward=rebound(module, ours)))
+        found.append(("; ".join(f"{name} {way}" for name, way in zip(functions, ways, strict=True)), ours))
     return found
 
 

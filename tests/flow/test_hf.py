@@ -63,7 +63,7 @@ def test_a_model_with_adapters_reaches_a_verdict_and_its_operators_run(day0: Day
     locked = {entry["operator"] for entry in json.loads((folder / "ops.lock").read_text())["body"]["entries"]}
     ours = {
         "day0::fused_experts", "day0::gated_activation", "day0::lightning_indexer", "day0::moe_router",
-        "day0::rms_norm", "day0::rope", "day0::topk_tokens",
+        "day0::rms_norm", "day0::rope", "day0::sparse_mla_decode", "day0::sparse_mla_prefill", "day0::topk_tokens",
     }  # fmt: skip
     assert locked == ours
     stages = json.loads((folder / "canary.json").read_text())["body"]["stages"]
@@ -80,6 +80,7 @@ def test_a_model_with_adapters_reaches_a_verdict_and_its_operators_run(day0: Day
     # Three layers, and an indexer in each.
     assert ran["day0::lightning_indexer"] == ran["day0::topk_tokens"] > 0
     assert ran["day0::topk_tokens"] % 3 == 0
+    assert ran["day0::sparse_mla_prefill"] + ran["day0::sparse_mla_decode"] == ran["day0::topk_tokens"]
     report = (folder / "report" / "report.md").read_text()
     assert "Adapted by `lightning_indexer`: 3 DeepseekV32Indexer" in report
 

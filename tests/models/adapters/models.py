@@ -23,14 +23,14 @@ FITS = {
     "gpt_oss": {"fused_experts": 2, "rms_norm": 5, "rope": 2, "softmax_router": 2},
     "mixtral": {"fused_experts": 2, "rms_norm": 5, "rope": 2, "softmax_router": 2},
     "deepseek_v32": {
-        "fused_experts": 1, "gated_mlp": 2, "lightning_indexer": 2, "moe_router": 1, "rms_norm": 9, "rope": 2,
+        "dsa": 2, "fused_experts": 1, "gated_mlp": 2, "lightning_indexer": 2, "moe_router": 1, "rms_norm": 9,
     },
     "glm_moe_dsa": {
-        "fused_experts": 1, "gated_mlp": 2, "lightning_indexer": 2, "moe_router": 1, "rms_norm": 9, "rope": 2,
+        "dsa": 2, "fused_experts": 1, "gated_mlp": 2, "lightning_indexer": 2, "moe_router": 1, "rms_norm": 9,
     },
     "deepseek_v4": {"fused_experts": 3, "gated_mlp": 3, "moe_router": 2, "rms_norm": 27, "rope": 3},
     "glm5_next": {
-        "fused_experts": 2, "gated_mlp": 5, "kda": 2, "moe_router": 2, "pooled_indexer": 1, "rms_norm": 24,
+        "dsa": 1, "fused_experts": 2, "gated_mlp": 5, "kda": 2, "moe_router": 2, "pooled_indexer": 1, "rms_norm": 24,
     },
     "kimi_linear": {"fused_experts": 2, "gated_mlp": 3, "kda": 2, "moe_router": 2, "rms_norm": 8},
 }  # fmt: skip
