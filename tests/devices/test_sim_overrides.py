@@ -50,7 +50,7 @@ def test_calls_ask_torch_once_which_kernel_it_would_take(x: torch.Tensor, monkey
     """Each question keeps some bytes until the process ends: a soak would take it for a leak of the model."""
     asked: list[str] = []
 
-    def ask(name: str, key: object) -> object:
+    def ask(name: str, key: torch._C.DispatchKey) -> object:
         asked.append(name)
         return torch._C._dispatch_get_computed_kernel_for_dispatch_key(name, key)
 
