@@ -73,7 +73,8 @@ def test_two_processes_do_not_share_a_folder(run_folder: Path, monkeypatch: pyte
 
 def test_workers_of_a_killed_run_are_waited_for(run_folder: Path) -> None:
     """They are forks and hold its lock until they are gone, which takes a moment longer than the kill."""
-    text = f"import fcntl, time; fcntl.flock(open({str(run_folder / '.held')!r}, 'w'), 2); print(flush=True); time.sleep(0.5)"
+    held = f"import fcntl, time; file = open({str(run_folder / '.held')!r}, 'w'); fcntl.flock(file, fcntl.LOCK_EX)"
+    text = f"{held}; print(flush=True); time.sleep(0.5)"
     run_folder.mkdir(parents=True)
     with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as worker:
         assert worker.stdout is not None and worker.stdout.read(1)
