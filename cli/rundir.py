@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ __all__ = ["BESIDE", "FILES", "Freshness", "RunFolder", "write_atomically"]
 
 R = TypeVar("R", bound=Record)
 
+PATIENCE_S = 5.0
+"""For a folder that somebody holds: after that it is somebody at work."""
 FILES: dict[type[Record], tuple[str, str]] = {
     Trace: ("trace", "trace.json"),
     Inventory: ("inventory", "inventory.json"),
@@ -83,17 +86,25 @@ class RunFolder:
                 str(self.path), f"cannot be used as a run folder: {error.strerror}", hint="name another with --run"
             ) from None
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            raise Day0Error(
-                str(self.path), "another day0 is at work in this run folder", hint="wait for it, or name another --run"
-            ) from None
-        try:
+            self._lock(handle)
             self._remove_leftovers()
             yield
         finally:
             os.close(handle)
+
+    def _lock(self, handle: int) -> None:
+        """Take the lock, with some patience: workers of a run that was killed hold it until they are gone too."""
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() < until:
+                    time.sleep(0.02)
+                    continue
+                hint = "wait for it, or name another --run"
+                raise Day0Error(str(self.path), "another day0 is at work in this run folder", hint=hint) from None
+            return
 
     def _remove_leftovers(self) -> None:
         for path in self.path.glob(".*.part"):

@@ -123,7 +123,7 @@ def _default_trace(spec: ModelSpec, mode: str = "auto") -> Trace:
     return trace_model(spec, plan_phases(spec, WorkloadPlan()), mode=mode)
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt_oss", "deepseek_v32"])
+@pytest.mark.parametrize("name", ["llama", "gpt_oss", pytest.param("deepseek_v32", marks=pytest.mark.slow)])
 def test_fake_sees_what_meta_sees(name: str) -> None:
     meta, fake = (
         # A copy of a number from the CPU to meta: without memory all are on meta from the beginning.
@@ -133,7 +133,13 @@ def test_fake_sees_what_meta_sees(name: str) -> None:
     assert fake == meta
 
 
-@pytest.mark.parametrize("name", ["bart", "longcat_flash", "jetmoe", "xlm", "gemma4", "blt"])
+LONG = ("longcat_flash", "gemma4", "blt")
+"""Ten seconds each: the three others ask for values as well."""
+
+
+@pytest.mark.parametrize(
+    "name", ["bart", "jetmoe", "xlm", *(pytest.param(one, marks=pytest.mark.slow) for one in LONG)]
+)
 def test_models_that_ask_for_values_are_traced_without_them(name: str) -> None:
     trace = _default_trace(_hf(name))
     assert trace.mode == "fake"

@@ -174,6 +174,7 @@ def test_the_new_files_have_types(checkout: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.slow  # tests/registry/test_example_package.py finds a package by its entry point each time
 def test_outside_it_is_a_package_that_day0_finds_by_its_entry_point(tmp_path: Path) -> None:
     done = day0("ops", "new", "fast_norm", "--for", "day0::rms_norm", "--dir", tmp_path, "--json")
     assert done.exit_code == 0, done.output

@@ -61,13 +61,25 @@ def test_phases_come_back_in_the_order_in_which_they_were_asked_for(run_folder: 
     assert list(found.workload.phases) == ["prefill", "decode"]
 
 
-def test_two_processes_do_not_share_a_folder(run_folder: Path) -> None:
+def test_two_processes_do_not_share_a_folder(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("day0.cli.rundir.PATIENCE_S", 0.1)
     with (
         RunFolder(run_folder).held(),
         pytest.raises(Day0Error, match="another day0 is at work"),
         RunFolder(run_folder).held(),
     ):
         pass
+
+
+def test_workers_of_a_killed_run_are_waited_for(run_folder: Path) -> None:
+    """They are forks and hold its lock until they are gone, which takes a moment longer than the kill."""
+    held = f"import fcntl, time; file = open({str(run_folder / '.held')!r}, 'w'); fcntl.flock(file, fcntl.LOCK_EX)"
+    text = f"{held}; print(flush=True); time.sleep(0.5)"
+    run_folder.mkdir(parents=True)
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None and worker.stdout.read(1)
+        with RunFolder(run_folder).held():
+            pass
 
 
 def test_a_file_cannot_be_a_run_folder(tmp_path: Path) -> None:

@@ -54,9 +54,9 @@ def test_traced_operators_agree_on_a_few_samples(samples: tuple[Any, ...]) -> No
     bases = {name.removeprefix("aten::").partition(".")[0].removesuffix("_") for name in EXPECTED["traced"]}
     infos = [info for info in samples if {info.name, info.aten_name} & bases]
     assert len(infos) > 60
-    outcomes = run(infos[::3], FEW)  # all of them, with all samples, in the long suite
+    outcomes = run(infos[::6], FEW)  # all of them, with all samples, in the long suite
     assert not unexpected(outcomes, strict=False)
-    assert sum(one.status == "agrees" for one in outcomes) > 150
+    assert sum(one.status == "agrees" for one in outcomes) > 75
 
 
 def test_variants_and_dtypes_are_all_tried(samples: tuple[Any, ...]) -> None:

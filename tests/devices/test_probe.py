@@ -1,5 +1,6 @@
 """Probing survives what it finds, and what it writes is what the device does."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,21 +15,28 @@ from day0.devices.support import call_text, supports
 from day0.errors import Day0Error
 from day0.records import Signature
 from day0.reference_ops.signatures import describe, resolve, shapes_text, signature_id
+from tests.started import quick_starts
 
 PLANTED = str(Path(__file__).with_name("planted.py"))
 DATE = "2026-01-01"
 QUICK = ProbeOptions(rates=False)
 
 
-def _probed(name: str, **options: object) -> tuple[DeviceProfile, Probed]:
+def _probed(name: str, calls: Sequence[Signature]) -> DeviceProfile:
     base = load_profile(name)
-    found = probe(base, suite(), ProbeOptions(rates=False, **options))  # type: ignore[arg-type]  # by name, in tests
-    return probed_profile(base, found, date=DATE), found
+    return probed_profile(base, probe(base, calls, QUICK), date=DATE)
 
 
 @pytest.fixture(scope="module")
 def sim() -> DeviceProfile:
-    return _probed("sim")[0]
+    """Probe with everything; this worker is spawned, as all are outside tests."""
+    return _probed("sim", suite())
+
+
+@pytest.fixture
+def quick() -> Iterator[None]:
+    with quick_starts():
+        yield
 
 
 def _topk(*, ordered: bool) -> Signature:
@@ -42,7 +50,8 @@ def planted() -> tuple[DeviceProfile, Probed]:
     calls = [one for one in suite() if one.op.removeprefix("aten::") in names]
     calls = [one for one in calls if "bfloat16[4, 8]" in shapes_text(one) or "neg" in one.op]
     calls += [_topk(ordered=True), _topk(ordered=False)]
-    found = probe(base, calls, ProbeOptions(imports=(PLANTED,), timeout_s=5, rates=False))
+    with quick_starts():
+        found = probe(base, calls, ProbeOptions(imports=(PLANTED,), timeout_s=5, rates=False))
     return probed_profile(base, found, date=DATE), found
 
 
@@ -92,12 +101,15 @@ def test_written_profile_loads_and_is_the_same(sim: DeviceProfile, tmp_path: Pat
     assert yaml.safe_load(path.read_text())["probed"]["date"] == DATE
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_device_that_falls_back_is_caught_at_it(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     text = Path(load_profile.__code__.co_filename).with_name("profiles").joinpath("sim.yaml").read_text()
     path.write_text(text.replace("fallback: raise", "fallback: cpu"))
-    made, _ = _probed(str(path))
+    names = ("aten::topk", "aten::neg", "aten::rsqrt")
+    made = _probed(str(path), [one for one in suite() if one.op.startswith(names)])
     assert made.fallback == "cpu"
+    assert "aten::neg" not in made.lacks
     assert "fallback" in made.lacks["aten::topk"].reason
 
 
@@ -144,12 +156,14 @@ def test_nothing_is_left_behind(planted: tuple[DeviceProfile, Probed]) -> None:
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.usefixtures("quick")
 def test_large_calls_are_skipped() -> None:
     base = load_profile("cpu")
     found = probe(base, suite()[:1], ProbeOptions(max_bytes=1, rates=False))
     assert found.calls[0].result.status == "skipped"
 
 
+@pytest.mark.usefixtures("quick")
 def test_device_that_is_not_there_is_the_users_mistake() -> None:
     base = undescribed("xpu", ())
     assert base is not None
@@ -157,12 +171,14 @@ def test_device_that_is_not_there_is_the_users_mistake() -> None:
         probe(base, (), QUICK)
 
 
+@pytest.mark.usefixtures("quick")
 def test_import_that_fails_is_told() -> None:
     options = ProbeOptions(imports=("no_such_module_here",), rates=False)
     with pytest.raises(Day0Error, match=r"--import no_such_module_here.*ModuleNotFoundError"):
         probe(load_profile("cpu"), (), options)
 
 
+@pytest.mark.usefixtures("quick")
 def test_worker_that_dies_while_it_opens_is_told(tmp_path: Path) -> None:
     path = tmp_path / "dies.py"
     path.write_text("import os\nos.abort()\n")

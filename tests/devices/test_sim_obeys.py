@@ -14,6 +14,7 @@ from day0.devices.profile_parts import Condition, Grant, MatmulRule
 from day0.devices.sim.device import open_sim
 from day0.devices.verdict import classify
 from day0.reference_ops.signatures import describe
+from tests.started import quick_starts
 
 OpenWith = Callable[..., DeviceProfile]
 K_OF_16 = (Condition(argument="self", dim=-1, multiple_of=16),)
@@ -205,11 +206,9 @@ def test_probe_finds_products_and_subnormals(tmp_path: Path) -> None:
         f"{text}subnormals: flush\nmatmul:\n  float32: {{inputs: tfloat32}}\n  float16: {{accumulate: float16, step: 1}}\n"
     )
     base = load_profile(str(path))
-    made = probed_profile(
-        base.model_copy(update={"subnormals": "keep", "matmul": {}}),
-        probe(base, (), ProbeOptions(rates=False)),
-        date="2026-01-01",
-    )
+    with quick_starts():
+        found = probe(base, (), ProbeOptions(rates=False))
+    made = probed_profile(base.model_copy(update={"subnormals": "keep", "matmul": {}}), found, date="2026-01-01")
     assert made.subnormals == "flush"
     assert made.matmul["float32"].inputs == "tfloat32"
     assert made.matmul["float16"].accumulate == "float16"

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import typer
+
+from day0.cli.app import app
 from tests.warm import shim
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,3 +65,31 @@ def shell(line: str, cwd: Path, **environment: str) -> subprocess.CompletedProce
     path = os.pathsep.join((str(shim()), str(Path(sys.executable).parent), os.environ["PATH"]))
     merged = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", **environment}
     return subprocess.run(["bash", "-c", line], cwd=cwd, env=merged, capture_output=True, text=True, check=False)
+
+
+def calls(text: str) -> Iterator[list[str]]:
+    """Name the words of every call of day0 in a line of shell."""
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=";&|")
+    lexer.whitespace_split = True
+    words: list[str] = []
+    for word in (*lexer, ";"):
+        if set(word) <= set(";&|") or word == "then":
+            if words[:1] == ["day0"] and words[1:]:
+                yield words[1:]
+            words = []
+        else:
+            words.append(word)
+
+
+def unknown(words: list[str]) -> list[str]:
+    """Name the command, or the flags of it, that the command line does not have."""
+    command: Any = typer.main.get_command(app)
+    rest = list(words)
+    while rest and rest[0] in getattr(command, "commands", {}):
+        command = command.commands[rest.pop(0)]
+    if len(rest) == len(words):
+        return words[:1]
+    # `day0 convert A B` is short for `day0 convert checkpoint A B`.
+    command = getattr(command, "commands", {}).get("checkpoint", command)
+    known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
+    return [word for word in rest if word.startswith("-") and word.partition("=")[0] not in known]

@@ -21,7 +21,7 @@ RIGHT, WRONG, BOTH = "Without it", "With the fault", "It prints"
 FOLLOWED = [page for page in GUIDES if not page.endswith(("README.md", "endpoint_differs.md"))]
 QUICK = {
     "right": ("one_operator_fails",),
-    "wrong": ("nan_after_a_layer", "one_operator_fails", "operator_missing"),
+    "wrong": ("one_operator_fails", "operator_missing"),
 }
 """Guides that are followed each time, without a fault and with it; the others are in the long suite."""
 FIRST = "playbooks/guides/README.md"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import GUIDES, PAGES, ROOT, Block, blocks, commands, shell
+from tests.docs.pages import GUIDES, PAGES, ROOT, Block, blocks, calls, commands, shell, unknown
 
 
 def _run(block: Block, cwd: Path) -> None:
@@ -22,18 +22,25 @@ def _run(block: Block, cwd: Path) -> None:
 # Guides are run by test_guides.py: with a planted fault, and without.
 RUN = [page for page in PAGES if page not in GUIDES and any(block.kind == "sh" for block in blocks(page))]
 LONG = {
+    "README.md",
     "docs/canary.md",
     "docs/check.md",
+    "docs/convert.md",
     "docs/devices.md",
+    "docs/diff.md",
+    "docs/evidence.md",
     "docs/fit.md",
     "docs/howto/gate_a_release.md",
     "docs/howto/port_a_model.md",
+    "docs/howto/prove_a_kernel.md",
+    "docs/implementations.md",
     "docs/model_check.md",
     "docs/sources.md",
+    "docs/traced_inputs.md",
     "docs/tutorial/device_and_kernel.md",
     "docs/tutorial/first_report.md",
 }
-"""Pages that walk whole runs: half a minute to two each."""
+"""Pages that walk whole runs: ten seconds of a core to a minute each. Each time their commands are read, and not run."""
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.slow] * (page in LONG)) for page in RUN])
@@ -48,6 +55,15 @@ def test_the_commands_run(page: str, tmp_path: Path) -> None:
 
 def test_long_pages_are_pages() -> None:
     assert set(RUN) >= LONG
+
+
+@pytest.mark.parametrize("page", sorted(LONG))
+def test_the_command_line_takes_every_call_of_a_long_page(page: str) -> None:
+    lines = [line for block in blocks(page) if block.kind == "sh" for line in commands(block.text)]
+    found = [words for line in lines for words in calls(line)]
+    assert found
+    for words in found:
+        assert unknown(words) == [], words
 
 
 def test_the_pages_that_newcomers_read_first_have_commands() -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.flow.conftest import PLAYBOOKS, Day0, short_playbook
+from tests.docs.pages import shell
+from tests.flow.conftest import PLAYBOOKS, Day0, only_traced_calls
 
 PLAYBOOK = (PLAYBOOKS / "toy-on-sim.yaml").read_text()
 BLOCKED = """\
@@ -22,6 +23,23 @@ sys.meta_path.insert(0, Block())
 from day0.cli.app import main
 main()
 """
+
+
+SMALL = """\
+import torch
+
+class Small(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.silu(x).rsqrt()
+
+def make():
+    return Small(), (torch.ones(4, 8),)
+"""
+
+
+def _small(folder: Path) -> None:
+    """Write a model of two operators that the simulated device lacks."""
+    (folder / "small.py").write_text(SMALL)
 
 
 def _expect(done: subprocess.CompletedProcess[str], where: str, what: str, hint: str) -> None:
@@ -105,12 +123,16 @@ def test_an_unknown_profile(day0: Day0) -> None:
     _expect(day0("device", "show", "smi"), "device 'smi'", "there is no such profile", "did you mean sim")
 
 
-def test_a_device_that_is_not_here(day0: Day0) -> None:
+def test_a_device_that_is_not_here(day0: Day0, tmp_path: Path) -> None:
     import torch
 
     if torch.cuda.is_available():
         pytest.fail("this test is about a machine without CUDA; give it another device")
-    done = day0("run", PLAYBOOKS / "toy-on-sim.yaml", "--device", "cuda")
+    _small(tmp_path)
+    (tmp_path / "p.yaml").write_text(
+        "schema: day0.playbook/1\nname: p\nmodel: {source: 'py:small.py:make'}\ndevice: sim\n"
+    )
+    done = day0("run", "p.yaml", "--device", "cuda")
     _expect(done, "device 'cuda'", "cannot use it here", "install a build of torch for it")
 
 
@@ -121,7 +143,8 @@ def test_hf_without_the_extra(tmp_path: Path) -> None:
 
 
 def test_records_that_are_damaged_or_too_new(day0: Day0, tmp_path: Path) -> None:
-    assert day0("trace", "toy", "--phase", "prefill=4", "--run", "r", "--dtype", "float32").returncode == 0
+    _small(tmp_path)
+    assert day0("trace", "py:small.py:make", "--run", "r").returncode == 0
     path = tmp_path / "r" / "trace.json"
     good = path.read_text()
     path.write_text(good[: len(good) // 2])
@@ -131,22 +154,24 @@ def test_records_that_are_damaged_or_too_new(day0: Day0, tmp_path: Path) -> None
     done = day0("inventory", "--run", "r", "--device", "sim")
     _expect(done, "r/trace.json", "it has schema day0.trace/2, and day0", "update day0")
     newer = path.read_text()
-    done = day0("trace", "toy", "--phase", "prefill=4", "--run", "r", "--dtype", "float32")
+    done = day0("trace", "py:small.py:make", "--run", "r")
     _expect(done, "r/trace.json", "it has schema day0.trace/2", "update day0")
     assert path.read_text() == newer, "a record of a later day0 is not overwritten"
     path.write_text(good)
     assert day0("inventory", "--run", "r", "--device", "sim").returncode == 0
 
 
-def test_a_run_folder_of_another_model(day0: Day0) -> None:
-    assert day0("trace", "toy", "--phase", "prefill=4", "--run", "r").returncode == 0
+def test_a_run_folder_of_another_model(day0: Day0, tmp_path: Path) -> None:
+    _small(tmp_path)
+    assert day0("trace", "py:small.py:make", "--run", "r").returncode == 0
     done = day0("trace", "hf:llama", "--run", "r")
-    _expect(done, "r", "this run folder belongs to another model, toy", "name another folder with --run")
+    _expect(done, "r", "this run folder belongs to another model, py:small.py:make", "name another folder with --run")
 
 
-def test_stages_out_of_order(day0: Day0) -> None:
+def test_stages_out_of_order(day0: Day0, tmp_path: Path) -> None:
+    _small(tmp_path)
     _expect(day0("check", "--run", "r"), "r", "there is no trace yet", "begin with `day0 trace")
-    assert day0("trace", "toy", "--phase", "prefill=4", "--run", "r").returncode == 0
+    assert day0("trace", "py:small.py:make", "--run", "r").returncode == 0
     _expect(day0("inventory", "--run", "r"), "r", "no device was named yet", "add --device sim")
     done = day0("check", "--run", "r")
     assert done.returncode == 2
@@ -223,8 +248,13 @@ def test_a_file_with_implementations_that_cannot_be_used(day0: Day0, tmp_path: P
 
 
 def test_a_kernel_that_ends_the_program_has_crashed(day0: Day0, tmp_path: Path) -> None:
+    _small(tmp_path)
     (tmp_path / "mine.py").write_text(_entry(operator='"aten::rsqrt"', rank="1", run="lambda x: sys.exit(0)"))
-    done = day0("run", short_playbook(tmp_path), "--with", "mine.py")
+    assert day0("trace", "py:small.py:make", "--run", "r").returncode == 0
+    assert day0("inventory", "--run", "r", "--device", "sim", "--with", "mine.py").returncode == 0
+    assert day0("register", "--run", "r").returncode == 0
+    only_traced_calls(tmp_path / "r")
+    done = day0("check", "--run", "r")
     assert done.returncode == 1
     assert "crashed: SystemExit" in done.stdout
 
@@ -297,8 +327,8 @@ def test_a_profile_with_impossible_values(day0: Day0, tmp_path: Path, line: str)
 
 def test_a_pipe_is_not_a_playbook_and_a_reader_may_go_away(day0: Day0, tmp_path: Path) -> None:
     _expect(day0("run", "/dev/zero"), "/dev/zero", "this is a device or a pipe", "name a file")
-    command = f"{sys.executable} -m day0 trace toy --phase prefill=4 --run r | head -1; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    _small(tmp_path)
+    done = shell("day0 trace py:small.py:make --run r | head -1; exit ${PIPESTATUS[0]}", tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "r" / "trace.json").exists()
 
@@ -310,8 +340,9 @@ def test_what_device_show_prints_is_a_profile(day0: Day0, tmp_path: Path) -> Non
     assert day0("device", "show", "mine.yaml").stdout == shown
 
 
-def test_replacements_can_be_switched_on_again(day0: Day0) -> None:
-    assert day0("trace", "toy", "--phase", "prefill=4", "--run", "r", "--dtype", "float32").returncode == 0
+def test_replacements_can_be_switched_on_again(day0: Day0, tmp_path: Path) -> None:
+    _small(tmp_path)
+    assert day0("trace", "py:small.py:make", "--run", "r").returncode == 0
     assert day0("inventory", "--run", "r", "--device", "sim").returncode == 0
     assert day0("register", "--run", "r", "--no-replacements").returncode == 1
     assert day0("register", "--run", "r", "--replacements").returncode == 0

@@ -21,10 +21,35 @@ sys.exit(1 if bad else 0)
 """
 
 
+MODEL = """
+import torch
+from torch import nn
+
+from day0.reference_ops.torch_ops import register_operators
+
+
+class Small(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.taps, self.scale = nn.Parameter(torch.ones(8, 4)), nn.Parameter(torch.ones(8))
+
+    def forward(self, x):
+        x = torch.ops.day0.rms_norm(x, self.scale, 1e-6)
+        x = torch.ops.day0.hadamard(torch.ops.day0.short_conv(x, self.taps)[0])
+        return torch.ops.day0.topk_tokens(x, 3)
+
+
+def make():
+    register_operators()
+    return Small().requires_grad_(False), (torch.ones(1, 6, 8),)
+"""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cwd = tmp_path_factory.mktemp("bisect")
-    for command in ("trace toy --phase prefill=9", "inventory --device null", "register"):
+    (cwd / "model.py").write_text(MODEL)
+    for command in ("trace py:model.py:make", "inventory --device null", "register"):
         done = run_day0(*command.split(), "--run", "r", cwd=cwd)
         assert done.returncode == 0, done.stderr
     (cwd / "check.py").write_text(CHECK)

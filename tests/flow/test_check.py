@@ -133,7 +133,7 @@ BAD = {
     "exits": ("crashed", "ran", "it ended the process with exit code 0 in aten::silu"),
     "leaves": ("crashed", "ran", "SystemExit: 3"),
     "raises": ("crashed", "ran", "Odd: whatever"),
-    "hangs": ("hung", "ran", "it did not end within 1 s, in aten::silu"),
+    "hangs": ("hung", "ran", "it did not end within 4 s, in aten::silu"),
     "past_the_end": ("fail", "outside", "3 elements after a buffer of 56 elements of float32 were written"),
     "past_an_argument": ("fail", "side_effect", "3 elements behind an argument were changed"),
     "unwritten": ("fail", "uninitialised", "its result depends on memory that it never wrote"),
@@ -183,7 +183,7 @@ def checked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         done = run_day0(*command.split(), "--run", "r", cwd=cwd)
         assert done.returncode == 0, done.stderr
     only_traced_calls(cwd / "r")
-    done = run_day0("check", "--run", "r", "--case-timeout", 1, "--jobs", 1, cwd=cwd)
+    done = run_day0("check", "--run", "r", "--case-timeout", 4, "--jobs", 1, cwd=cwd)
     assert done.returncode == 1, done.stdout + done.stderr
     return Checked(cwd, request.param, done)
 

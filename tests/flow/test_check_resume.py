@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from day0.analyzers.checking.leftovers import children_of
-from tests.flow.conftest import only_traced_calls, run_day0
+from tests.flow.conftest import is_running, only_traced_calls, run_day0
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +51,6 @@ def _start(folder: Path, cases: int) -> subprocess.Popen[bytes]:
     return process
 
 
-def _is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 @pytest.mark.parametrize(
     "cases", [40, pytest.param(1, marks=pytest.mark.slow), pytest.param(120, marks=pytest.mark.slow)]
 )
@@ -73,7 +66,7 @@ def test_killed_and_resumed(whole: Path, tmp_path: Path, cases: int) -> None:
     assert process.returncode == -signal.SIGKILL
     assert not (folder / "numerics.json").exists()
     until = time.monotonic() + 60.0
-    while any(_is_running(pid) for pid in workers):
+    while any(is_running(pid) for pid in workers):
         assert time.monotonic() < until, "the workers went on without their parent"
         time.sleep(0.05)
     finished = _lines(folder)
@@ -97,5 +90,5 @@ def test_interrupted_by_the_user(whole: Path, tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
     assert len(_lines(folder)) >= 20
-    assert not any(_is_running(pid) for pid in workers)
+    assert not any(is_running(pid) for pid in workers)
     assert not (folder / ".check").exists()

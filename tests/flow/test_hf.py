@@ -6,13 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.canary_ready import canary, make_ready, stages_of
 from tests.flow.conftest import PLAYBOOKS, Day0
 
 
-def test_deepseek_v32_reaches_a_verdict_in_all_five_stages(day0: Day0, tmp_path: Path) -> None:
-    done = day0("run", PLAYBOOKS / "deepseek-v32-tiny-on-sim.yaml")
+@pytest.mark.parametrize("short", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_deepseek_v32_reaches_a_verdict_in_all_five_stages(day0: Day0, tmp_path: Path, short: bool) -> None:
+    playbook = PLAYBOOKS / "deepseek-v32-tiny-on-sim.yaml"
+    done = day0("run", _in_short(playbook, tmp_path) if short else playbook)
     assert done.returncode == 0, done.stdout + done.stderr
     folder = tmp_path / "runs" / "deepseek-v32-tiny-on-sim"
     gaps = {entry["operator"] for entry in json.loads((folder / "ops.lock").read_text())["body"]["entries"]}
@@ -25,6 +28,17 @@ def test_deepseek_v32_reaches_a_verdict_in_all_five_stages(day0: Day0, tmp_path:
         "captured",
     }
     assert {stage["skip"] for stage in stages if stage["status"] != "pass"} == {"unfit"}
+
+
+def _in_short(playbook: Path, folder: Path) -> Path:
+    """Write a playbook with two phases, ordinary values, no whole model in the check, and few tokens in the canary."""
+    plan = yaml.safe_load(playbook.read_text())
+    plan["workload"] = {"batch": 2, "phases": {"prefill": {"tokens": 12}, "decode": {"tokens": 1, "context": 12}}}
+    plan["check"] |= {"regimes": ["ordinary"], "level": "ops"}
+    plan["canary"] = {"prompt_tokens": 12, "new_tokens": 3, "soak_s": 0.1}
+    path = folder / playbook.name
+    path.write_text(yaml.safe_dump(plan, sort_keys=False))
+    return path
 
 
 def test_the_671_billion_parameter_config_is_traced_on_meta(day0: Day0, tmp_path: Path) -> None:

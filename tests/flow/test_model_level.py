@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.flow.conftest import run_day0
+from tests.flow.conftest import only_traced_calls, run_day0
 
 
 @pytest.fixture(scope="module")
@@ -19,6 +19,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for command in ("trace toy --phase prefill=9", "inventory --device null", "register"):
         done = run_day0(*command.split(), "--run", "r", cwd=cwd)
         assert done.returncode == 0, done.stderr
+    only_traced_calls(cwd / "r", level="all")
     return cwd
 
 

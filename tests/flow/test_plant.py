@@ -47,23 +47,48 @@ def test_three_planted_faults_are_caught_and_their_operators_named(folder: Path)
     assert "✗ aten::mm" in done.stdout
 
 
-def test_a_planted_run_says_so_and_goes_stale_with_the_plant(folder: Path) -> None:
-    assert run_day0("check", "--run", folder, "--plant", "cumprod_missing", cwd=folder).returncode == 0
+SMALL = """\
+import torch
+
+class Small(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.silu(x).cumsum(0)
+
+def make():
+    return Small(), (torch.ones(4, 8),)
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A run folder of two operators, ready for the check on the device that lacks nothing."""
+    (tmp_path / "small.py").write_text(SMALL)
+    for command in ("trace py:small.py:make", "inventory --device null", "register"):
+        done = run_day0(*command.split(), "--run", "r", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    only_traced_calls(tmp_path / "r")
+    return tmp_path / "r"
+
+
+def test_a_planted_run_says_so_and_goes_stale_with_the_plant(small: Path) -> None:
+    folder = small
+    cwd = folder.parent
+    assert run_day0("check", "--run", folder, "--plant", "cumprod_missing", cwd=cwd).returncode == 0
     planted = _record(folder)
     assert planted["environment"]["planted"] == "cumprod_missing (its operators were never called)"
-    again = run_day0("check", "--run", folder, "--plant", "cumprod_missing", cwd=folder)
+    again = run_day0("check", "--run", folder, "--plant", "cumprod_missing", cwd=cwd)
     assert "kept: its inputs are unchanged" in again.stdout
     assert "planted: cumprod_missing" in again.stdout
-    run_day0("report", "--run", folder, cwd=folder)
+    run_day0("report", "--run", folder, cwd=cwd)
     assert "faults planted in check" in (folder / "report" / "report.md").read_text()
-    status = run_day0("status", "--run", folder, cwd=folder)
+    status = run_day0("status", "--run", folder, cwd=cwd)
     assert "changed since: planted" in status.stdout
-    other = run_day0("check", "--run", folder, "--plant", "falls_back_silently", cwd=folder)
+    other = run_day0("check", "--run", folder, "--plant", "falls_back_silently", cwd=cwd)
     assert "changed since: planted" in other.stdout
     assert other.returncode == 1, "cases that passed with another plant are not kept"
     away = {(case["status"], case["rule"]) for case in _record(folder)["body"]["cases"] if case["status"] != "pass"}
     assert ("fell_back", "ran") in away, "a device that goes to the CPU in silence does not pass"
-    real = run_day0("check", "--run", folder, cwd=folder)
+    real = run_day0("check", "--run", folder, cwd=cwd)
     assert real.returncode == 0
     assert "changed since: planted" in real.stdout
     assert "planted" not in _record(folder)["environment"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,12 +31,21 @@ class Twice(NamedTuple):
 
 @pytest.fixture(scope="module")
 def twice(tmp_path_factory: pytest.TempPathFactory) -> Twice:
-    """Run the playbook two times in one folder."""
+    """Run the short playbook two times in one folder, and the first time in a whole process of its own."""
     cwd = tmp_path_factory.mktemp("toy")
-    folder = cwd / "runs" / "toy-on-sim"
-    first = run_day0("run", PLAYBOOKS / "toy-on-sim.yaml", cwd=cwd, cold=True)
+    folder, playbook = cwd / "runs" / "toy-on-sim", short_playbook(cwd, "generate")
+    first = run_day0("run", playbook, cwd=cwd, cold=True)
     times = {name: (folder / name).stat().st_mtime_ns for name in RECORDS if (folder / name).exists()}
-    return Twice(folder, first, run_day0("run", PLAYBOOKS / "toy-on-sim.yaml", cwd=cwd), times)
+    return Twice(folder, first, run_day0("run", playbook, cwd=cwd), times)
+
+
+@pytest.mark.slow
+def test_the_playbook_as_it_is_passes(tmp_path: Path) -> None:
+    done = run_day0("run", PLAYBOOKS / "toy-on-sim.yaml", cwd=tmp_path, cold=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(re.findall(r"^\d (?:trace|inventory|register|check|canary) +pass ", done.stdout, re.MULTILINE)) == 5
+    verified = run_day0("report", "verify", "--run", "runs/toy-on-sim", cwd=tmp_path)
+    assert verified.returncode == 0, verified.stdout
 
 
 def test_the_first_run_passes_all_stages_and_names_the_report(twice: Twice) -> None:
@@ -126,9 +136,19 @@ IMPLEMENTATIONS = (
 """
 
 
-def test_a_kernel_of_ones_own_takes_the_place_of_the_fallback(tmp_path: Path) -> None:
+def _traced(twice: Twice, cwd: Path) -> Path:
+    """Copy the trace into a run folder of the same playbook, which is returned."""
+    folder = cwd / "runs" / "toy-on-sim"
+    folder.mkdir(parents=True)
+    for name in ("trace.json", "plan.json"):
+        shutil.copy(twice.folder / name, folder)
+    return short_playbook(cwd)
+
+
+def test_a_kernel_of_ones_own_takes_the_place_of_the_fallback(twice: Twice, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(WRONG.format(factor=1))
-    done = run_day0("run", short_playbook(tmp_path), "--with", "mine.py", cwd=tmp_path)
+    done = run_day0("run", _traced(twice, tmp_path), "--with", "mine.py", cwd=tmp_path)
+    assert done.stdout.count("kept: its inputs are unchanged") == 1, "the trace alone"
     assert done.returncode == 0, done.stdout + done.stderr
     assert "fell_back" not in done.stdout
     lock = json.loads((tmp_path / "runs/toy-on-sim/ops.lock").read_text())["body"]
@@ -136,9 +156,9 @@ def test_a_kernel_of_ones_own_takes_the_place_of_the_fallback(tmp_path: Path) ->
     assert (mine["kind"], mine["origin"]) == ("kernel", "mine.py:7")
 
 
-def test_a_wrong_kernel_of_ones_own_fails_the_check_and_does_not_reach_the_canary(tmp_path: Path) -> None:
+def test_a_wrong_kernel_of_ones_own_fails_the_check_and_does_not_reach_the_canary(twice: Twice, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(WRONG.format(factor=1.01))
-    done = run_day0("run", short_playbook(tmp_path), "--with", "mine.py", cwd=tmp_path)
+    done = run_day0("run", _traced(twice, tmp_path), "--with", "mine.py", cwd=tmp_path)
     assert done.returncode == 1
     assert "✗ aten::silu" in done.stdout
     assert "base:mine==1.0: fail" in done.stdout
@@ -151,6 +171,8 @@ def test_a_wrong_kernel_of_ones_own_fails_the_check_and_does_not_reach_the_canar
     assert json.loads((tmp_path / "runs/toy-on-sim/canary.json").read_text())["body"]["allow_unverified"] is True
 
 
+# Each time tests/flow/test_check_resume.py kills a check and goes on.
+@pytest.mark.slow
 def test_kill_9_in_the_middle_loses_nothing_that_was_finished(twice: Twice, tmp_path: Path) -> None:
     playbook = short_playbook(tmp_path)
     command = [sys.executable, "-m", "day0", "run", str(playbook)]
@@ -178,10 +200,10 @@ def _body(record: Path) -> dict[str, Any]:
 
 
 def _chosen(folder: Path) -> list[Any]:
-    """Return what the lock chose for which calls; its evidence counts cases, of which the short playbook has fewer."""
+    """Return what the lock chose for which calls."""
     return [[entry["identity"], entry["signatures"]] for entry in _body(folder / "ops.lock")["entries"]]
 
 
 def _cases(folder: Path) -> list[dict[str, Any]]:
-    """Return the cases with ordinary values, which the short playbook and the whole one both have."""
-    return [case for case in _body(folder / "numerics.json")["cases"] if case["regime"] == "ordinary"]
+    found: list[dict[str, Any]] = _body(folder / "numerics.json")["cases"]
+    return found

@@ -106,12 +106,18 @@ def test_an_operator_of_ours_without_shapes_is_refused(monkeypatch: pytest.Monke
         register_operators()
 
 
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", OURS)
-def test_torch_accepts_the_registration(name: str) -> None:
+def test_torch_accepts_the_registration(name: str, every: bool) -> None:
+    """With the first sample of each kind, and in the long suite with every sample."""
     # Ours are for inference: without inputs that require gradients opcheck's autograd test has nothing to test.
     register_operators()
     overload = getattr(getattr(torch.ops, NAMESPACE), name.partition("::")[2]).default
+    kinds: set[str] = set()
     for sample in OPERATORS[name].samples(torch.Generator().manual_seed(0)):
+        if sample.kind in kinds and not every:
+            continue
+        kinds.add(sample.kind)
         # opcheck's comparison of traced and eager results takes no NaN for equal.
         nan = any(bool(torch.isnan(one).any()) for one in tensors_in(overload(*sample.args)))
         utils = ["test_schema", "test_faketensor"] if nan else [*ALL_TEST_UTILS]

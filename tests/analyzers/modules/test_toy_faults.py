@@ -76,12 +76,12 @@ def test_every_mistake_is_tried() -> None:
     assert NAMED.keys() == FAULTS.keys()
 
 
-SLOW = ("wrong rope pairing", "off-by-one causal mask", "weight applied early", "transposed KDA state")
-"""Each takes two seconds; one of every kind is enough for every day."""
+QUICK = ("one-sided Hadamard", "swapped nibbles", "stale cache block")
+"""Each takes four seconds; one in the choice of tokens, one in weights and one in decode are enough for every day."""
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in FAULTS]
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name not in QUICK else name for name in FAULTS]
 )
 def test_the_module_that_makes_a_mistake_is_named(name: str) -> None:
     found = compared(faulty(name), image=name == "wrong rope pairing")

@@ -49,7 +49,7 @@ def left_running() -> list[str]:
     return found
 
 
-QUICK = ("ranks_averaged", "ranks_one_copy_off", "ranks_other_tokens")
+QUICK = ("ranks_averaged", "ranks_other_tokens")
 
 
 @pytest.fixture(scope="module")
