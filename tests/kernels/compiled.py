@@ -88,8 +88,9 @@ def main() -> None:
         seen: set[str] = set()
         calls = [*calls_of(one.operator), *hard_calls(one.operator)]
         calls = widest(calls) if name in LONG_TO_COMPILE else calls
-        chosen: list[tuple[dict[str, Any], Any]] = [({}, call) for call in calls]
-        chosen += [(OTHERWISE[name], calls[-1]) for _ in range(name in OTHERWISE)]
+        chosen: list[tuple[dict[str, int], Call]] = [({}, call) for call in calls]
+        if name in OTHERWISE:
+            chosen.append((OTHERWISE[name], calls[-1]))
         for tiles, call in chosen:
             signature = describe(one.operator, *call)
             if judge(replace(one, devices=("cpu",)), signature, load_profile("cpu")).accepted:
