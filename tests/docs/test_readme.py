@@ -22,7 +22,6 @@ def _run(block: Block, cwd: Path) -> None:
 # Guides are run by test_guides.py: with a planted fault, and without.
 RUN = [page for page in PAGES if page not in GUIDES and any(block.kind == "sh" for block in blocks(page))]
 LONG = {
-    "README.md",
     "docs/canary.md",
     "docs/check.md",
     "docs/convert.md",
