@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
+from day0.analyzers.resident import peak_resident
 from day0.cli import show_canary, show_check, show_inventory
 from day0.cli.failures import clean
 from day0.cli.rundir import RunFolder
@@ -99,8 +99,7 @@ def ending(talk: Talk, outcomes: Sequence[Outcome], page: Path, *, passed: bool)
 
 def cost(talk: Talk, one: Outcome) -> None:
     """Seconds and peak memory of a trace."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    talk.say(f"\n{one.seconds:.1f} s, peak memory {peak:,.0f} MB")
+    talk.say(f"\n{one.seconds:.1f} s, peak memory {peak_resident() / 2**20:,.0f} MB")
 
 
 def record(talk: Talk, value: Record, *, operators: bool = True) -> None:

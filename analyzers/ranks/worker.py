@@ -34,6 +34,7 @@ from day0.analyzers.ranks.memory import held_bytes, measure_step
 from day0.analyzers.ranks.passes import Followed, Generated, Rank, follow, generate, time_steps
 from day0.analyzers.ranks.reference import Reference, make_reference, read_reference, write_reference
 from day0.analyzers.ranks.setting import LEAVING, Facts, RanksSetting, backend_of
+from day0.analyzers.resident import peak_resident
 from day0.devices.open import open_torch_device
 from day0.models.source import open_model
 from day0.models.spec import ModelSpec
@@ -140,7 +141,7 @@ class _Work:
             **({} if name else self._measured()),  # how quick something wrong is says nothing
             "weight_bytes": float(held_bytes(rank.model)),
             "plan_bytes": float(rank.cut.info.parameter_bytes if rank.cut else held_bytes(rank.model)),
-            "max_rss_bytes": float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024),
+            "max_rss_bytes": float(peak_resident()),
         }
         if generated.unexplained is not None:
             metrics["unexplained_tokens"] = float(generated.unexplained)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import resource
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from day0.analyzers.resident import resident
+from day0.analyzers.resident import peak_resident, resident
 from day0.converters.online.expert_cache import ExpertCache
 from day0.devices.open import memory_allocated, synchronize
 
@@ -43,7 +42,7 @@ class Memory:
 def memory_now(device: torch.device) -> Memory:
     """Return the resident memory of this process and what is allocated on the device; 0 where nobody counts."""
     synchronize(device)
-    host = resident(os.getpid()) or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # else the most ever
+    host = resident(os.getpid()) or peak_resident()  # where nobody says: the most it ever was
     return Memory(host=host, device=memory_allocated(device))
 
 
