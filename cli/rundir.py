@@ -100,7 +100,7 @@ class RunFolder:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() < until:
-                    time.sleep(0.02)
+                    time.sleep(0.02)  # flock has no limit of time
                     continue
                 hint = "wait for it, or name another --run"
                 raise Day0Error(str(self.path), "another day0 is at work in this run folder", hint=hint) from None

@@ -123,6 +123,7 @@ def test_prompt_and_decode_agree_with_its_own_code(name: str, names: tuple[str, 
         own = torch.cat(outputs(model, ids_BS, mask_BS), dim=1)
         with adapted(model, names), calls.active():
             ours = torch.cat(outputs(model, ids_BS, mask_BS), dim=1)
+    # In float64, by the rule for adapters: 1e-10. The rounding of both forms is six orders below.
     torch.testing.assert_close(ours[kept], own[kept], rtol=1e-10, atol=1e-11)
     assert len(calls.seen[PREFILL]) == len(calls.seen[DECODE]) == 2 * 2
     for _, rows, chosen_BSK, *_ in (*calls.seen[PREFILL], *calls.seen[DECODE]):
@@ -180,6 +181,7 @@ def test_torch_compile_takes_it_whole() -> None:
             compiled: Any = torch.compile(attention, backend="eager", fullgraph=True)
             ours = compiled(*args, **kwargs)
     torch._dynamo.reset()
+    # float32: the absorbed form rounds elsewhere; a wrong token or scale is off by a tenth.
     torch.testing.assert_close(ours[0], own[0], rtol=1e-4, atol=1e-5)
 
 
@@ -224,6 +226,7 @@ def test_weights_and_dropout_are_not_lost_silently() -> None:
     with torch.no_grad():
         own = model(input_ids=ids_BS).logits
         adapt(model, ("dsa",))
+        # float32, as above: both forms round, at other places.
         torch.testing.assert_close(model(input_ids=ids_BS).logits, own, rtol=1e-4, atol=1e-5)
         with pytest.raises(Day0Error, match="is asked for its weights"):
             model(input_ids=ids_BS, output_attentions=True)
