@@ -11,7 +11,7 @@ from day0.cli.rundir import RunFolder, write_atomically
 from day0.cli.session import environment
 from day0.cli.talk import Talk
 from day0.errors import Day0Error, ExitCode
-from day0.playbook import ModelPlan
+from day0.playbook import ModelPlan, RegisterPlan
 
 __all__ = ["FILE", "canary_ranks", "parse_ranks"]
 
@@ -24,6 +24,7 @@ JUNIT = "ranks.junit.xml"
 class _Asked:
     model: ModelPlan
     device: str
+    register: RegisterPlan
     folder: RunFolder | None
     """Where the record goes; None for a model that was named here."""
 
@@ -53,7 +54,12 @@ def canary_ranks(
     register_operators()
     profile = load_profile(asked.device)
     request = RanksRequest(
-        model=asked.model, profile=profile, ranks=numbers, whole_experts=whole_experts, plants=plants
+        model=asked.model,
+        profile=profile,
+        ranks=numbers,
+        whole_experts=whole_experts,
+        register_=asked.register,
+        plants=plants,
     )
     with talk.busy("ranks"):
         report = run_ranks(request, talk.progress)
@@ -93,7 +99,7 @@ def _asked(run: Path, model: str | None, device: str | None, sets: list[str], dt
             trust_remote_code=False,
             name="ranks",
         )
-        return _Asked(model=made.model, device=device or "cpu", folder=None)
+        return _Asked(model=made.model, device=device or "cpu", register=RegisterPlan(), folder=None)
     if sets or shrink:
         raise Day0Error("--set" if sets else "--shrink", "it belongs to --model", hint="name the model with --model")
     folder = RunFolder(run)
@@ -103,4 +109,4 @@ def _asked(run: Path, model: str | None, device: str | None, sets: list[str], dt
         raise Day0Error(str(run), "there is no trace yet", hint=hint)
     if not (device or plan.device):
         raise Day0Error(str(run), "no device was named yet", hint="add --device cpu; see `day0 device list`")
-    return _Asked(model=plan.model, device=device or plan.device, folder=folder)
+    return _Asked(model=plan.model, device=device or plan.device, register=plan.register_, folder=folder)

@@ -27,6 +27,8 @@ from day0.errors import USER_ERRORS
 from day0.models.driver import step
 from day0.models.spec import ModelSpec
 from day0.models.workload import token_ids
+from day0.records import Signature
+from day0.reference_ops.signatures import describe
 
 __all__ = ["Measured", "Predicted", "held_bytes", "measure_step", "predict_step"]
 
@@ -41,6 +43,8 @@ class Predicted:
 
     bytes: int | None
     why: str = ""
+    calls: tuple[Signature, ...] = ()
+    """Each call of an operator of ours that differs from the others, also where the run stopped."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,6 +85,7 @@ def predict_step(
 ) -> Predicted:
     """Run rank 0 of so many on meta for a prompt of `tokens` and one more, and add up what lives at one moment."""
     model = spec.build("meta")
+    recorder = _Recorder({})
     group = fake_group(ranks) if ranks > 1 else contextlib.nullcontext()
     ids_BS = token_ids(spec, 1, tokens + 1, seed=0).to("meta")
     try:
@@ -88,16 +93,16 @@ def predict_step(
             if ranks > 1:
                 cut_model(model, ranks, spec.source, whole_experts=whole_experts)
             pieces = _pieces(model)
-            recorder = _Recorder({address: WeightMark() for address in pieces})
+            recorder.marks.update({address: WeightMark() for address in pieces})
             with recorder, _FusedAttention(device):
                 run_step(model, ids_BS)
     except USER_ERRORS as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        return Predicted(bytes=None, why=f"it does not run on meta: {first[:200]}")
-    ours = sorted(recorder.ours)
+        return Predicted(bytes=None, why=f"it does not run on meta: {first[:200]}", calls=recorder.told)
+    calls, ours = recorder.told, sorted({one.op for one in recorder.told})
     if ours:
         some = ", ".join(ours[:2]) + (f" and {len(ours) - 2} more" if len(ours) > 2 else "")
-        return Predicted(bytes=None, why=f"nobody says what {some} allocate inside themselves")
+        return Predicted(bytes=None, why=f"nobody says what {some} allocate inside themselves", calls=calls)
     lives = [Lifetime(one.begin, one.end if one.end is not None else NEVER, one.bytes) for one in recorder.storages]
     return Predicted(bytes=sum(pieces.values()) + largest_live(lives))
 
@@ -107,8 +112,13 @@ class _Recorder(LifetimeRecorder):
 
     def __init__(self, marks: dict[int, WeightMark]) -> None:
         super().__init__(marks)
-        self.ours: set[str] = set()
+        self.calls: dict[str, Signature] = {}
         self._sharded = sharded_class()
+
+    @property
+    def told(self) -> tuple[Signature, ...]:
+        """The calls of operators of ours, in the order of the first of each."""
+        return tuple(self.calls.values())
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -116,7 +126,8 @@ class _Recorder(LifetimeRecorder):
         if self._sharded in types:
             return NotImplemented  # comes again as the calls of this rank
         if func.name().startswith("day0::"):
-            self.ours.add(func.name())
+            call = describe(func.name(), args, kwargs or {})
+            self.calls.setdefault(call.model_dump_json(), call)
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -17,14 +17,15 @@ from day0.analyzers.parallel import cut_model, fake_group
 from day0.analyzers.ranks.faults import RANK_FAULTS, find_rank_faults
 from day0.analyzers.ranks.judge import judge_run
 from day0.analyzers.ranks.launch import launch
-from day0.analyzers.ranks.memory import predict_step
+from day0.analyzers.ranks.lock import implementations_of, lock_of, words_of
+from day0.analyzers.ranks.memory import Predicted, predict_step
 from day0.analyzers.ranks.setting import RanksSetting, backend_of
 from day0.devices.open import open_torch_device
 from day0.devices.profile import DeviceProfile
 from day0.errors import Day0Error
 from day0.models.source import open_model
 from day0.models.spec import ModelSpec
-from day0.playbook import ModelPlan
+from day0.playbook import ModelPlan, RegisterPlan
 from day0.records import RankScale, RanksReport, RanksRun
 from day0.reference_ops.signatures import dtype_name
 
@@ -43,6 +44,8 @@ class RanksRequest:
     profile: DeviceProfile
     ranks: tuple[int, ...]
     whole_experts: bool = False
+    register_: RegisterPlan = field(default_factory=RegisterPlan)
+    """Which implementations may stand in for operators of day0 that the device has no kernel for."""
     new_tokens: int = 8
     repeats: int = 3
     prompt_tokens: int = 0
@@ -68,11 +71,15 @@ def run_ranks(request: RanksRequest, progress: Progress = lambda _: None) -> Ran
         _refuse_cut(spec, ranks, whole_experts=request.whole_experts)
     tokens, note = _prompt(spec, request)
     study = study_model(spec, context=tokens, chunk=tokens)
-    runs = []
-    for setting in _settings(request, tokens):
-        progress(f"{setting.ranks} ranks: starting")
-        memory = _predicted(spec, setting)
-        runs += _start(setting, _fit_bytes(study, setting), memory, progress)
+    known = implementations_of(request.register_)
+    runs, stood_in = [], {}
+    for asked in _settings(request, tokens):
+        progress(f"{asked.ranks} ranks: starting")
+        memory = _predicted(spec, asked)
+        lock = lock_of(memory.calls, request.profile, request.register_, spec.fingerprint, known)
+        setting = asked.model_copy(update={"lock": lock})
+        stood_in[words_of(lock, setting.ranks)] = None
+        runs += _start(setting, _fit_bytes(study, setting), _figure(memory), progress)
     return RanksReport(
         model=spec.source,
         class_name=spec.class_name,
@@ -85,7 +92,7 @@ def run_ranks(request: RanksRequest, progress: Progress = lambda _: None) -> Ran
         new_tokens=request.new_tokens,
         runs=tuple(runs),
         scaling=_scaling(runs),
-        notes=tuple(one for one in (note, *_unused(spec, request)) if one),
+        notes=tuple(one for one in (note, *stood_in, *_unused(spec, request)) if one),
     )
 
 
@@ -152,6 +159,7 @@ def _settings(request: RanksRequest, tokens: int) -> Iterator[RanksSetting]:
                 profile=request.profile,
                 ranks=ranks,
                 whole_experts=request.whole_experts and ranks > 1,
+                register_=request.register_,
                 prompt_tokens=tokens,
                 new_tokens=request.new_tokens,
                 repeats=request.repeats,
@@ -174,11 +182,14 @@ def _prompt(spec: ModelSpec, request: RanksRequest) -> tuple[int, str]:
     return request.prompt_tokens, ""
 
 
-def _predicted(spec: ModelSpec, setting: RanksSetting) -> Figure:
-    """Return the bytes of the fullest rank in a step, as a run of the cut model on meta says."""
+def _predicted(spec: ModelSpec, setting: RanksSetting) -> Predicted:
+    """Run a step of the cut model on meta: the bytes of the fullest rank, and the calls of operators of ours."""
     device = torch.device(setting.profile.torch_device)
-    found = predict_step(spec, setting.ranks, setting.prompt_tokens, device, whole_experts=setting.whole_experts)
-    return Figure(None if found.bytes is None else float(found.bytes), why=found.why)
+    return predict_step(spec, setting.ranks, setting.prompt_tokens, device, whole_experts=setting.whole_experts)
+
+
+def _figure(memory: Predicted) -> Figure:
+    return Figure(None if memory.bytes is None else float(memory.bytes), why=memory.why)
 
 
 def _start(setting: RanksSetting, fit_bytes: Figure, memory: Figure, progress: Progress) -> list[RanksRun]:

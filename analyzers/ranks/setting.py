@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from day0.devices.profile import DeviceProfile
-from day0.playbook import ModelPlan
-from day0.records import RankResult
+from day0.playbook import ModelPlan, RegisterPlan
+from day0.records import Lock, RankResult
 
 __all__ = ["LEAVING", "Facts", "RanksSetting", "backend_of"]
 
@@ -29,6 +29,10 @@ class RanksSetting(BaseModel):
     """Weights are drawn on the device and no golden is made: for sizes of which a golden takes too long."""
     repeats: int = 3
     """How often each collective is repeated, and each step timed."""
+    register_: RegisterPlan = RegisterPlan()
+    """Where implementations of the lock are looked for."""
+    lock: Lock | None = None
+    """What stands in for operators of day0 that the device has no kernel for; None: nothing has to."""
     scenarios: tuple[str, ...] = ("",)
     """Faults that are planted one after the other in the same processes; empty text: none."""
     step_s: float = 120.0

@@ -13,6 +13,7 @@ import resource
 import signal
 import sys
 import traceback
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -30,6 +31,7 @@ from day0.analyzers.ranks.board import RankBoard
 from day0.analyzers.ranks.collective_calls import CollectiveWatch
 from day0.analyzers.ranks.collectives import check_collectives
 from day0.analyzers.ranks.faults import RANK_FAULTS, planted_in_rank
+from day0.analyzers.ranks.lock import implementations_of
 from day0.analyzers.ranks.memory import held_bytes, measure_step
 from day0.analyzers.ranks.passes import Followed, Generated, Rank, follow, generate, time_steps
 from day0.analyzers.ranks.reference import Reference, make_reference, read_reference, write_reference
@@ -40,10 +42,13 @@ from day0.models.source import open_model
 from day0.models.spec import ModelSpec
 from day0.models.workload import token_ids
 from day0.records import RankResult
+from day0.registry.dispatch import activate
 
 __all__ = ["main"]
 
 PROMPT_SEED = 2
+SHORT = 4
+"""Lines of a message that leave room for where it was raised."""
 NOT_FOLLOWED = Followed(metrics={}, logits={}, first_divergent="", divergence="", wrong_choices={})
 
 
@@ -64,7 +69,17 @@ class _Telling:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if error is not None:
             traceback.print_exception(error)
+            _say_again(error)
             sys.stderr.flush()
+
+
+def _say_again(error: BaseException) -> None:
+    """Put where and what at the end of a log whose last lines a long message would fill: those are all that is read."""
+    lines = traceback.format_exception_only(error)
+    said = "".join(lines).strip().splitlines()
+    if len(said) > SHORT:
+        last = traceback.extract_tb(error.__traceback__)[-1:]
+        sys.stderr.write("".join(traceback.format_list(last)) + f"{said[0]}\n")
 
 
 def _serve(folder: Path, number: int, board: RankBoard) -> None:
@@ -126,12 +141,19 @@ class _Work:
         setting = self.setting
         ends = bool(name) and RANK_FAULTS[name].ends
         model = None if ends else self.rank.model  # one that ends a rank does so before there is a model
-        with planted_in_rank(name, self.number, setting.ranks, model) as planted:
+        with self._standing_in(), planted_in_rank(name, self.number, setting.ranks, model) as planted:
             self.board.phase("collectives", setting.step_s)
             with self.watch:
                 collectives = check_collectives(self.device, setting.repeats)
             result = RankResult(rank=self.number, status="done", phase="done", collectives=collectives)
             return self._with_model(result, name).model_copy(update={"planted_calls": planted.calls})
+
+    def _standing_in(self) -> AbstractContextManager[object]:
+        """Let what was chosen for operators of ours that the device lacks run in their place."""
+        setting = self.setting
+        if setting.lock is None:
+            return contextlib.nullcontext()
+        return activate(setting.lock, self.device, implementations_of(setting.register_))
 
     def _with_model(self, result: RankResult, name: str) -> Facts:
         rank = self.rank

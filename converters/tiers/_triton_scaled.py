@@ -17,6 +17,7 @@ import torch
 from day0.converters.blocks import ALL_CODES, LEAST_SCALE, group_window
 from day0.converters.tables import E4M3, HIGHEST, LOWEST, NAN_ROW
 from day0.converters.tiers._triton_words import ONE_BYTE, words_of
+from day0.devices.current import on_its_device
 
 __all__ = ["scaled"]
 
@@ -43,6 +44,7 @@ WORDS_OF_32_BITS = 1 << 29
 """From so many groups on, numbers of words need 64 bits."""
 
 
+@on_its_device
 def scaled(
     codes_RP: torch.Tensor,
     bytes_RG: torch.Tensor,

@@ -18,6 +18,7 @@ from day0.converters.tables import Table
 from day0.converters.tiers._tier import Tier
 from day0.converters.tiers._triton_scaled import scaled
 from day0.converters.tiers._triton_words import ONE_BYTE, TWO_BYTES, table_values, table_words
+from day0.devices.current import on_its_device
 
 __all__ = ["TIER", "decode"]
 
@@ -28,6 +29,7 @@ GROUPS_OF_A_PROGRAM, WARPS = 128, 4
 """0.99 of the speed of a copy to FP8 and 0.93 to BF16 on an H200; from 1024 groups on it is slower."""
 
 
+@on_its_device
 def decode(codes_GB: torch.Tensor, rows_G: torch.Tensor, table: Table, out_GB: torch.Tensor) -> None:
     """Look up on a GPU; see `Decode`."""
     groups = codes_GB.shape[0]

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from day0.devices.current import on_its_device
 from day0.implementation import Accepted, Call, Constraints, Implementation, Limit, Rejected, TensorLimit
 from day0.kernels.triton._math import functions
 from day0.kernels.triton._tiles import sizes
@@ -85,6 +86,7 @@ def _kernel() -> Any:
     return mix
 
 
+@on_its_device
 def mix(
     bank: Sequence[torch.Tensor], prefix_BSD: torch.Tensor, norm_D: torch.Tensor, score_D: torch.Tensor, eps: float
 ) -> torch.Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from day0.devices.current import on_its_device
 from day0.implementation import Constraints, Implementation, Limit, TensorLimit
 from day0.kernels.triton._math import functions
 from day0.kernels.triton._tiles import sizes
@@ -65,6 +66,7 @@ def _kernel() -> Any:
     return add_normalise
 
 
+@on_its_device
 def add_normalise(
     x_XD: torch.Tensor, residual_XD: torch.Tensor, weight_D: torch.Tensor, eps: float, round_first: bool = True
 ) -> tuple[torch.Tensor, torch.Tensor]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from day0.devices.current import on_its_device
 from day0.implementation import Constraints, Implementation, TensorLimit
 from day0.kernels.triton._gates import gate_function, kind_number
 from day0.kernels.triton._tiles import sizes
@@ -198,6 +199,7 @@ def _kernels() -> tuple[Any, Any, Any]:
     return up, down, combine
 
 
+@on_its_device
 def mixture(
     x_ND: torch.Tensor,
     gate_up_EHD: torch.Tensor,

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from day0.devices.current import on_its_device
 from day0.implementation import Constraints, Implementation
 from day0.kernels.triton._gates import gate_function, kind_number
 from day0.kernels.triton._tiles import sizes
@@ -63,6 +64,7 @@ def _kernel() -> Any:
     return activate
 
 
+@on_its_device
 def activate(
     gate_up: torch.Tensor,
     kind: str,

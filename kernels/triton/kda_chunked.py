@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from day0.devices.current import on_its_device
 from day0.implementation import Constraints, Implementation, Limit, TensorLimit
 from day0.kernels.triton._math import functions
 from day0.kernels.triton._tiles import processors, sizes
@@ -256,6 +257,7 @@ def _kernels() -> tuple[Any, Any, Any]:
     return prepare, across, outputs
 
 
+@on_its_device
 def chunked(
     q_BSHK: torch.Tensor,
     k_BSHK: torch.Tensor,

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from day0.devices.current import on_its_device
 from day0.implementation import Constraints, Implementation, Limit, TensorLimit
 from day0.kernels.triton._math import functions
 from day0.kernels.triton._tiles import sizes
@@ -82,6 +83,7 @@ def _kernel() -> Any:
     return recur
 
 
+@on_its_device
 def recur(
     q_BSHK: torch.Tensor,
     k_BSHK: torch.Tensor,

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from day0.devices.current import on_its_device
 from day0.implementation import Constraints, Implementation, Limit, TensorLimit
 from day0.kernels.triton._tiles import sizes
 from day0.kernels.triton._triton import HALVES, has_triton, next_power_of_2, triton_and_language
@@ -66,6 +67,7 @@ def _kernel() -> Any:
     return score
 
 
+@on_its_device
 def indexer(q_BSHD: torch.Tensor, k_BTD: torch.Tensor, w_BSH: torch.Tensor, first_position: int) -> torch.Tensor:
     """Return logits [B, S, T] float32."""
     validate(q_BSHD, k_BTD, w_BSH, first_position)

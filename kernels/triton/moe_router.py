@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from day0.devices.current import on_its_device
 from day0.implementation import Accepted, Call, Constraints, Implementation, Limit, Rejected, TensorLimit
 from day0.kernels.triton._math import functions
 from day0.kernels.triton._tiles import sizes
@@ -119,6 +120,7 @@ def _kernel() -> Any:
     return route
 
 
+@on_its_device
 def route(
     logits_NE: torch.Tensor,
     bias_E: torch.Tensor,

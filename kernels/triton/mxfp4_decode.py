@@ -9,6 +9,7 @@ import torch
 from day0.converters.tables import BF16, FP16, FP32, Table
 from day0.converters.tiers import triton
 from day0.converters.tiers._tier import GROUP_BYTES
+from day0.devices.current import on_its_device
 from day0.implementation import Constraints, Implementation, Limit
 from day0.kernels.triton._triton import has_triton
 from day0.reference_ops.mxfp4_decode import reference, validate
@@ -18,6 +19,7 @@ __all__ = ["IMPLEMENTATIONS"]
 LAYOUTS = {torch.bfloat16: BF16, torch.float16: FP16, torch.float32: FP32}
 
 
+@on_its_device
 def decode(codes: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype, order: str = "low_first") -> torch.Tensor:
     """Return values [..., I] in `dtype`."""
     validate(codes, scales, dtype, order)

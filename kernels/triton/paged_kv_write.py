@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from day0.devices.current import on_its_device
 from day0.implementation import Accepted, Call, Constraints, Implementation, Limit, Rejected, TensorFacts, TensorLimit
 from day0.kernels.triton._math import functions
 from day0.kernels.triton._tiles import sizes
@@ -112,6 +113,7 @@ def _kernels() -> tuple[Any, Any]:
     return plain, quantised
 
 
+@on_its_device
 def write(
     pages: torch.Tensor, rows_NC: torch.Tensor, slots_N: torch.Tensor, latent: int, layout: str = "plain"
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from day0.devices.current import on_its_device
 from day0.implementation import Constraints, Implementation, Limit, TensorLimit
 from day0.kernels.triton._math import functions
 from day0.kernels.triton._tiles import sizes
@@ -48,6 +49,7 @@ def _kernel() -> Any:
     return normalise
 
 
+@on_its_device
 def normalise(x_XD: torch.Tensor, weight_D: torch.Tensor, eps: float, round_first: bool = True) -> torch.Tensor:
     """Return [..., D] in the dtype of x."""
     validate(x_XD, weight_D, eps, round_first)

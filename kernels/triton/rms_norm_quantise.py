@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from day0.devices.current import on_its_device
 from day0.implementation import Accepted, Call, Constraints, Implementation, Limit, Rejected, TensorLimit
 from day0.kernels.triton._math import functions
 from day0.kernels.triton._tiles import sizes
@@ -93,6 +94,7 @@ def _kernel() -> Any:
     return quantise
 
 
+@on_its_device
 def quantise(
     x_ND: torch.Tensor, weight_D: torch.Tensor, eps: float, group: int, power_of_two: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:

@@ -9,6 +9,7 @@ import math
 
 import torch
 
+from day0.devices.current import on_its_device
 from day0.implementation import Constraints, Implementation, Limit, TensorLimit
 from day0.kernels.triton._attend import FP8_584, FP8_656, LOG2_E, PLAIN, attend_functions
 from day0.kernels.triton._tiles import processors, sizes
@@ -24,6 +25,7 @@ CHOICES = {"rows": (32, 64), "heads": (16, 32, 64), "warps": (4, 8), "stages": (
 NUMBERS = {"plain": PLAIN, "fp8_656": FP8_656, "fp8_584": FP8_584}
 
 
+@on_its_device
 def decode(
     q_BSHC: torch.Tensor,
     pages: torch.Tensor,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 
+from day0.devices.current import on_its_device
 from day0.implementation import Constraints, Implementation, Limit, TensorLimit
 from day0.kernels.triton._attend import LOG2_E, PLAIN, attend_functions
 from day0.kernels.triton._tiles import sizes
@@ -20,6 +21,7 @@ TILES = {"rows": 64, "heads": 64, "warps": 8, "stages": 2}
 CHOICES = {"rows": (32, 64), "heads": (32, 64, 128), "warps": (4, 8), "stages": (1, 2, 3)}
 
 
+@on_its_device
 def prefill(
     q_BSHC: torch.Tensor,
     kv_BTC: torch.Tensor,

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from day0.devices.current import on_its_device
 from day0.implementation import Constraints, Implementation, Limit
 from day0.kernels.triton._radix import LEVELS, TABLE, radix
 from day0.kernels.triton._tiles import sizes
@@ -134,6 +135,7 @@ def _kernels() -> Kernels:
     return Kernels(count, write, order, rank)
 
 
+@on_its_device
 def select(
     logits_BST: torch.Tensor, topk: int, lengths_BS: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:

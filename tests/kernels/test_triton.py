@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from day0.analyzers.kernel_check import Call, check_kernel
+from day0.devices.current import on_its_device
 from day0.devices.profile import load_profile
 from day0.errors import Day0Error
 from day0.implementation import Implementation
@@ -181,3 +182,9 @@ def test_committed_tiles_name_what_kernels_have() -> None:
         for name, tiles in kernels.items():
             module = sys.modules[f"day0.kernels.triton.{name.removesuffix('_few')}"]
             assert set(tiles) <= set(module.FEW if name.endswith("_few") else module.TILES)
+
+
+@pytest.mark.parametrize("one", TRITON, ids=lambda one: str(one.identity))
+def test_each_is_launched_on_the_device_of_its_tensors(one: Implementation) -> None:
+    # Triton launches on the current device: two cards showed it, and one never does.
+    assert getattr(one.run, "__code__", None) is on_its_device(one.run).__code__
