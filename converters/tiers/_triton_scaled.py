@@ -24,20 +24,27 @@ __all__ = ["scaled"]
 tl: Any = None
 """`triton.language`, which Triton looks up in this module by this name; set at the first call, as the next are."""
 settle: Any = None
+packed: Any = None
 pick: Any = None
 
-BLOCK_ROWS, BLOCKS = 128, 4
-"""Rows of one program that finds scales, and blocks side by side in it."""
-TILES = {"at_once": 1, "rows": 4, "blocks": 8, "groups": 128, "warps": 4}
+BLOCK_ROWS = 128
+"""Rows of a block with a scale for 128 x 128 values."""
+TILES = {"at_once": 1, "rows": 8, "blocks": 8, "tall": 1, "find": 8, "across": 32, "groups": 128, "warps": 4}
 """Whether one launch does all (else the first finds scales, the second looks up); rows and blocks side by side of one
-program of it, with scales for 1 x 128 values; groups in a row of one program that only looks up; warps."""
+program of it, with scales for 1 x 128 values; blocks of 128 rows side by side; blocks side by side in one program that
+only finds scales; groups side by side in one that looks up by them, and all of its groups; warps."""
 CHOICES: tuple[dict[str, int], ...] = (
     {"at_once": 0},
+    {"at_once": 0, "find": 32},
+    {"at_once": 0, "across": 16},
+    {"at_once": 0, "across": 128},
+    {"at_once": 0, "groups": 256},
     {},
-    {"rows": 8},
-    {"rows": 2, "blocks": 16},
-    {"rows": 16, "blocks": 2},
-    {"warps": 8},
+    {"rows": 4},
+    {"rows": 16},
+    {"rows": 8, "blocks": 4, "tall": 2, "warps": 8},
+    {"rows": 16, "blocks": 8, "warps": 8},
+    {"rows": 4, "blocks": 32, "warps": 8},
 )
 """What `benchmarks/gpu/mxfp4_decode.py --tiles` measures."""
 WORDS_OF_32_BITS = 1 << 29
@@ -75,7 +82,7 @@ def scaled(
     limits_of_rows = (LOWEST, HIGHEST, NAN_ROW, ONE_BYTE)
     if height and TILES["at_once"]:
         tall = height > 1
-        tile = (BLOCK_ROWS, 1) if tall else (TILES["rows"], TILES["blocks"])
+        tile = (BLOCK_ROWS, TILES["tall"]) if tall else (TILES["rows"], TILES["blocks"])
         across = -(-blocks // tile[1])
         at_once[(-(-rows // tile[0]) * across,)](
             codes, bytes_RG, scales, table, out, unsettled, *shape, across, *limits, *limits_of_rows,
@@ -83,13 +90,16 @@ def scaled(
         )  # fmt: skip
         return
     if height:
-        find[(-(-rows // BLOCK_ROWS), -(-blocks // BLOCKS))](
+        find[(-(-rows // BLOCK_ROWS), -(-blocks // TILES["find"]))](
             bytes_RG, scales, unsettled, *shape, *limits,
-            TALL=height > 1, ROWS=BLOCK_ROWS, BLOCKS=BLOCKS, num_warps=4,
+            TALL=height > 1, ROWS=BLOCK_ROWS, BLOCKS=TILES["find"], num_warps=4,
         )  # fmt: skip
-    look[(-(-rows * groups // TILES["groups"]),)](
-        codes, bytes_RG, scales, table, out, *shape, *limits_of_rows,
-        HEIGHT=height, WORDS=words, LONG=rows * groups >= WORDS_OF_32_BITS, GROUPS=TILES["groups"],
+    beside = TILES["across"] if height else TILES["groups"]
+    across = -(-groups // beside)
+    programs = -(-rows // (TILES["groups"] // beside)) * across if height else -(-rows * groups // TILES["groups"])
+    look[(programs,)](
+        codes, bytes_RG, scales, table, out, *shape, across, *limits_of_rows,
+        HEIGHT=height, WORDS=words, LONG=rows * groups >= WORDS_OF_32_BITS, GROUPS=TILES["groups"], BESIDE=beside,
         num_warps=TILES["warps"],
     )  # fmt: skip
 
@@ -97,10 +107,10 @@ def scaled(
 @functools.cache
 def _kernels() -> tuple[Any, Any, Any]:
     """Return the kernel that does all, the one that finds scales of blocks, the one that looks up. Imports Triton."""
-    global tl, settle, pick
+    global tl, settle, packed, pick
     triton = import_module("triton")
     tl = import_module("triton.language")
-    settle, pick = _settle(triton), _pick(triton)
+    settle, packed, pick = _settle(triton), _packed(triton), _pick(triton)
 
     @triton.jit  # type: ignore[untyped-decorator]  # Triton is imported by name
     def at_once(  # type: ignore[no-untyped-def] # noqa: ANN202 - Triton's own language
@@ -109,17 +119,22 @@ def _kernels() -> tuple[Any, Any, Any]:
         ASM: tl.constexpr, TALL: tl.constexpr, WORDS: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr,
     ):  # fmt: skip
         # Blocks side by side follow each other: so do programs that share lines of memory.
-        top = tl.program_id(0) // across
-        row = top.to(tl.int64) * ROWS + tl.arange(0, ROWS)
-        block = tl.program_id(0) % across * BLOCKS + tl.arange(0, BLOCKS)
+        top = (tl.program_id(0) // across).to(tl.int64) * ROWS
+        first = tl.program_id(0) % across * BLOCKS
+        # Codes are asked for before scales are known: then both are waited for at once.
+        f = tl.arange(0, ROWS * BLOCKS * 4)
+        at_row, at_group = top + f // (BLOCKS * 4), first * 4 + f % (BLOCKS * 4)
+        there, g = (at_row < rows) & (at_group < groups), at_row * groups + at_group
+        x = packed(codes, g, there, WORDS)
+        row, block = top + tl.arange(0, ROWS), first + tl.arange(0, BLOCKS)
         group = block[None, :, None] * 4 + tl.arange(0, 4)[None, None, :]
         inside = (row < rows)[:, None, None] & (group < groups)
-        g = row[:, None, None] * groups + group
-        byte = tl.load(scale_bytes + g, mask=inside, other=0).to(tl.int32)
+        byte = tl.load(scale_bytes + row[:, None, None] * groups + group, mask=inside, other=0).to(tl.int32)
         largest, smallest = tl.max(byte, 2), tl.min(tl.where(inside, byte, 255), 2)
         if TALL:
             largest, smallest = tl.max(largest, 0), tl.min(smallest, 0)
-            settle(scales + top * blocks + block, block < blocks, largest, smallest, unsettled, least, normal, high)
+            to = scales + (tl.program_id(0) // across) * blocks + block
+            settle(to, block < blocks, largest, smallest, unsettled, least, normal, high)
             scale = (tl.maximum(largest - 127 - high, least) + 127)[None, :]
         else:
             to = scales + row[:, None] * blocks + block[None, :]
@@ -128,8 +143,7 @@ def _kernels() -> tuple[Any, Any, Any]:
             scale = tl.maximum(largest - 127 - high, least) + 127
         k = tl.minimum(tl.maximum(byte - scale[:, :, None], lowest), highest) - lowest
         k = tl.where(byte == 255, nan_row, k)
-        flat: tl.constexpr = (ROWS * BLOCKS * 4,)
-        pick(codes, table, out, tl.reshape(g, flat), tl.reshape(inside, flat), tl.reshape(k, flat), ASM, WORDS)
+        pick(x, table, out, g, there, tl.reshape(k, (ROWS * BLOCKS * 4,)), ASM, WORDS)
 
     @triton.jit  # type: ignore[untyped-decorator]
     def find(  # type: ignore[no-untyped-def] # noqa: ANN202 - Triton's own language
@@ -153,24 +167,34 @@ def _kernels() -> tuple[Any, Any, Any]:
 
     @triton.jit  # type: ignore[untyped-decorator]
     def look(  # type: ignore[no-untyped-def] # noqa: ANN202
-        codes, scale_bytes, scales, table, out, rows, groups, blocks, lowest, highest, nan_row,  # noqa: ANN001
+        codes, scale_bytes, scales, table, out, rows, groups, blocks, across, lowest, highest, nan_row,  # noqa: ANN001
         ASM: tl.constexpr, HEIGHT: tl.constexpr, WORDS: tl.constexpr, LONG: tl.constexpr, GROUPS: tl.constexpr,
+        BESIDE: tl.constexpr,
     ):  # fmt: skip
-        # A division of 64 bits for each group costs more than what it looks up.
-        g = (tl.program_id(0).to(tl.int64) if LONG else tl.program_id(0)) * GROUPS + tl.arange(0, GROUPS)
-        inside = g < (rows.to(tl.int64) if LONG else rows) * groups
-        byte = tl.load(scale_bytes + g, mask=inside, other=0).to(tl.int32)
+        f = tl.arange(0, GROUPS)
+        number = tl.program_id(0).to(tl.int64) if LONG else tl.program_id(0)
         if HEIGHT == 0:
+            g = number * GROUPS + f
+            inside = g < (rows.to(tl.int64) if LONG else rows) * groups
+            x = packed(codes, g, inside, WORDS)
+            byte = tl.load(scale_bytes + g, mask=inside, other=0).to(tl.int32)
             tl.store(scales + g, byte.to(tl.uint8), mask=inside)
             # The row of exponent 0: the scales say all the rest.
             row = byte * 0 - lowest
         else:
-            of_row = g // groups
-            block = of_row // HEIGHT * blocks + (g - of_row * groups) // 4
+            # Groups of several rows: one division a program, where each group would need one.
+            at_row, at_group = (
+                number // across * (GROUPS // BESIDE) + f // BESIDE,
+                number % across * BESIDE + f % BESIDE,
+            )
+            inside, g = (at_row < rows) & (at_group < groups), at_row * groups + at_group
+            x = packed(codes, g, inside, WORDS)
+            byte = tl.load(scale_bytes + g, mask=inside, other=0).to(tl.int32)
+            block = at_row // HEIGHT * blocks + at_group // 4
             bits = tl.load(scales + block, mask=inside, other=1.0).to(tl.int32, bitcast=True)
             k = tl.minimum(tl.maximum(byte - (bits >> 23), lowest), highest) - lowest
             row = tl.where(byte == 255, nan_row, k)
-        pick(codes, table, out, g, inside, row, ASM, WORDS)
+        pick(x, table, out, g, inside, row, ASM, WORDS)
 
     return at_once, find, look
 
@@ -187,14 +211,25 @@ def _settle(triton: Any) -> Any:
     return settle
 
 
+def _packed(triton: Any) -> Any:
+    @triton.jit  # type: ignore[untyped-decorator]
+    def packed(codes, g, inside, WORDS: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+        if WORDS:
+            return tl.load(codes + g[:, None] * 4 + tl.arange(0, 4)[None, :], mask=inside[:, None], other=0)
+        else:
+            place = tl.arange(0, 32)[None, :]
+            pair = tl.load(codes + g[:, None] * 16 + place // 2, mask=inside[:, None], other=0).to(tl.int32)
+            return (pair >> (4 * (place % 2))) & 15
+
+    return packed
+
+
 def _pick(triton: Any) -> Any:
     @triton.jit  # type: ignore[untyped-decorator]
-    def pick(codes, table, out, g, inside, row, ASM: tl.constexpr, WORDS: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    def pick(x, table, out, g, inside, row, ASM: tl.constexpr, WORDS: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
         if WORDS:
             words = table.to(tl.pointer_type(tl.int32)) + row * 4
             a, b, c, d = tl.load(words), tl.load(words + 1), tl.load(words + 2), tl.load(words + 3)
-            word = g[:, None] * 4 + tl.arange(0, 4)[None, :]
-            x = tl.load(codes + word, mask=inside[:, None], other=0)
             low, high = tl.inline_asm_elementwise(
                 ASM,
                 "=r,=r,r,r,r,r,r",
@@ -204,12 +239,9 @@ def _pick(triton: Any) -> Any:
                 pack=1,
             )
             both = (high.to(tl.int64) << 32) | (low.to(tl.int64) & 0xFFFFFFFF)
-            tl.store(out + word, both, mask=inside[:, None])
+            tl.store(out + g[:, None] * 4 + tl.arange(0, 4)[None, :], both, mask=inside[:, None])
         else:
-            place = tl.arange(0, 32)[None, :]
-            pair = tl.load(codes + g[:, None] * 16 + place // 2, mask=inside[:, None], other=0).to(tl.int32)
-            code = (pair >> (4 * (place % 2))) & 15
-            value = tl.load(table + row[:, None] * 16 + code, mask=inside[:, None], other=0)
-            tl.store(out + g[:, None] * 32 + place, value, mask=inside[:, None])
+            value = tl.load(table + row[:, None] * 16 + x, mask=inside[:, None], other=0)
+            tl.store(out + g[:, None] * 32 + tl.arange(0, 32)[None, :], value, mask=inside[:, None])
 
     return pick
