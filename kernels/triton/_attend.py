@@ -127,11 +127,7 @@ def _attend(triton: Any) -> Any:
         BITMAP: tl.constexpr,
         SINK: tl.constexpr,
         MOST: tl.constexpr,
-        FOLLOWS: tl.constexpr,
     ):
-        if FOLLOWS:
-            tl.extra.cuda.gdc_wait()
-            tl.extra.cuda.gdc_launch_dependents()
         query = tl.program_id(0).to(tl.int64)
         batch = query // queries
         h = tl.program_id(1) * HEADS + tl.arange(0, HEADS)
@@ -214,11 +210,7 @@ def _join(triton: Any) -> Any:
         LP: tl.constexpr,
         PARTS: tl.constexpr,
         SINK: tl.constexpr,
-        FOLLOWS: tl.constexpr,
     ):
-        if FOLLOWS:
-            tl.extra.cuda.gdc_wait()
-            tl.extra.cuda.gdc_launch_dependents()
         query, h = tl.program_id(0).to(tl.int64), tl.program_id(1)
         l = tl.arange(0, LP)
         at = (query * heads + h) * PARTS

@@ -77,11 +77,7 @@ def radix() -> Radix:
         LEVEL: tl.constexpr,
         BLOCK: tl.constexpr,
         TABLE: tl.constexpr,
-        FOLLOWS: tl.constexpr,
     ):
-        if FOLLOWS:
-            tl.extra.cuda.gdc_wait()
-            tl.extra.cuda.gdc_launch_dependents()
         row = tl.program_id(1).to(tl.int64)
         place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         key = keys_of(scores, lengths, row, place, keys, LENGTHS)

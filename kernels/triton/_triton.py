@@ -6,8 +6,6 @@ from functools import cache
 from importlib import import_module, util
 from typing import Any, NamedTuple
 
-import torch
-
 from day0.implementation import Accepted, Call, Rejected
 
 __all__ = [
@@ -15,7 +13,6 @@ __all__ = [
     "HALVES",
     "LARGEST_ROW",
     "Tile",
-    "follows",
     "has_triton",
     "next_power_of_2",
     "rows_of_tile",
@@ -43,16 +40,6 @@ class Tile(NamedTuple):
 def has_triton(call: Call) -> Accepted | Rejected:
     """Triton is installed."""
     return Accepted() if util.find_spec("triton") else Rejected("triton is not installed")
-
-
-@cache
-def follows(device: torch.device) -> dict[str, bool]:
-    """Return how a kernel is launched that may begin while the one before it ends, where the device can do that.
-
-    Such a kernel waits first (`gdc_wait`), before it reads or writes anything: what is saved is the time of a launch.
-    """
-    able = device.type == "cuda" and bool(torch.version.cuda) and torch.cuda.get_device_capability(device) >= (9, 0)
-    return {"FOLLOWS": True, "launch_pdl": True} if able else {"FOLLOWS": False}
 
 
 @cache

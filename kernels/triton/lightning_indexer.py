@@ -14,7 +14,7 @@ import torch
 from day0.devices.current import on_its_device
 from day0.implementation import Constraints, Implementation, Limit, TensorLimit
 from day0.kernels.triton._tiles import sizes
-from day0.kernels.triton._triton import HALVES, follows, has_triton, next_power_of_2, triton_and_language
+from day0.kernels.triton._triton import HALVES, has_triton, next_power_of_2, triton_and_language
 from day0.reference_ops.lightning_indexer import validate
 
 __all__ = ["CHOICES", "IMPLEMENTATIONS", "TILES"]
@@ -47,11 +47,7 @@ def _kernel() -> Any:
         D: tl.constexpr,
         DP: tl.constexpr,
         BLOCK: tl.constexpr,
-        FOLLOWS: tl.constexpr,
     ):
-        if FOLLOWS:
-            tl.extra.cuda.gdc_wait()
-            tl.extra.cuda.gdc_launch_dependents()
         batch = tl.program_id(1).to(tl.int64)
         t = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         h, d = tl.arange(0, HP), tl.arange(0, DP)
@@ -96,7 +92,6 @@ def indexer(q_BSHD: torch.Tensor, k_BTD: torch.Tensor, w_BSH: torch.Tensor, firs
             DP=next_power_of_2(dim, 16),
             BLOCK=tile["keys"],
             num_warps=tile["warps"],
-            **follows(q_BSHD.device),
         )
     return out_BST
 
@@ -105,7 +100,7 @@ BASE = Implementation(
     operator="day0::lightning_indexer",
     contract=1,
     id="triton",
-    version="1.2",
+    version="1.1",
     kind="kernel",
     run=indexer,
     why="every key is read once, and the products of all heads never leave the registers",

@@ -13,7 +13,7 @@ from day0.devices.current import on_its_device
 from day0.implementation import Constraints, Implementation, Limit, TensorLimit
 from day0.kernels.triton._attend import FP8_584, FP8_656, LOG2_E, PLAIN, attend_functions
 from day0.kernels.triton._tiles import processors, sizes
-from day0.kernels.triton._triton import HALVES, follows, has_triton, next_power_of_2
+from day0.kernels.triton._triton import HALVES, has_triton, next_power_of_2
 from day0.reference_ops._cache_layouts import GROUPS, Layout
 from day0.reference_ops.sparse_mla_decode import validate
 
@@ -64,7 +64,6 @@ def decode(
     sink = log if attn_sink is None else attn_sink.contiguous()
     step_row = found.data_bytes if found.kind == "fp8_584" else pages.stride(1)
     common = {"L": latent, "LP": _width(found), "PARTS": parts, "SINK": attn_sink is not None}
-    common |= follows(q_BSHC.device)
     attend[(batch * queries, blocks, parts)](
         q_BSHC,
         pages,
@@ -146,7 +145,7 @@ IMPLEMENTATIONS = (
         operator="day0::sparse_mla_decode",
         contract=1,
         id="triton",
-        version="1.2",
+        version="1.1",
         kind="kernel",
         run=decode,
         why="gathers chosen rows in tiles for a matrix unit; one request is split over the whole device",

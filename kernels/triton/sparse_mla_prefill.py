@@ -11,7 +11,7 @@ from day0.devices.current import on_its_device
 from day0.implementation import Constraints, Implementation, Limit, TensorLimit
 from day0.kernels.triton._attend import LOG2_E, PLAIN, attend_functions
 from day0.kernels.triton._tiles import sizes
-from day0.kernels.triton._triton import HALVES, follows, has_triton, next_power_of_2
+from day0.kernels.triton._triton import HALVES, has_triton, next_power_of_2
 from day0.reference_ops.sparse_mla_prefill import validate
 
 __all__ = ["CHOICES", "IMPLEMENTATIONS", "TILES"]
@@ -95,7 +95,6 @@ def prefill(
         MOST=True,
         num_warps=tile["warps"],
         num_stages=tile["stages"],
-        **follows(q_BSHC.device),
     )
     return out_BSHL, largest_BSH, lse_BSH
 
@@ -105,7 +104,7 @@ IMPLEMENTATIONS = (
         operator="day0::sparse_mla_prefill",
         contract=1,
         id="triton",
-        version="1.1",
+        version="1.0",
         kind="kernel",
         run=prefill,
         why="reads only chosen rows; eager torch scores every row, or copies the chosen ones first",

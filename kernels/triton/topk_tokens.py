@@ -18,7 +18,7 @@ from day0.devices.current import on_its_device
 from day0.implementation import Constraints, Implementation, Limit
 from day0.kernels.triton._radix import LEVELS, TABLE, radix
 from day0.kernels.triton._tiles import sizes
-from day0.kernels.triton._triton import follows, has_triton, next_power_of_2, triton_and_language
+from day0.kernels.triton._triton import has_triton, next_power_of_2, triton_and_language
 from day0.reference_ops.topk_tokens import validate
 
 __all__ = ["CHOICES", "FEW", "FEW_CHOICES", "IMPLEMENTATIONS", "TILES"]
@@ -59,11 +59,8 @@ def _kernels() -> Kernels:
     @triton.jit
     def count(
         scores, lengths, cut, table, state, counts, keys, chunks,
-        LENGTHS: tl.constexpr, FOUND: tl.constexpr, BLOCK: tl.constexpr, TABLE: tl.constexpr, FOLLOWS: tl.constexpr,
+        LENGTHS: tl.constexpr, FOUND: tl.constexpr, BLOCK: tl.constexpr, TABLE: tl.constexpr,
     ):  # fmt: skip
-        if FOLLOWS:
-            tl.extra.cuda.gdc_wait()
-            tl.extra.cuda.gdc_launch_dependents()
         row = tl.program_id(1).to(tl.int64)
         place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         key = keys_of(scores, lengths, row, place, keys, LENGTHS)
@@ -80,11 +77,8 @@ def _kernels() -> Kernels:
     @triton.jit
     def write(
         scores, lengths, cut, counts, found, keys, chunks, topk,
-        LENGTHS: tl.constexpr, BLOCK: tl.constexpr, CP: tl.constexpr, FOLLOWS: tl.constexpr,
+        LENGTHS: tl.constexpr, BLOCK: tl.constexpr, CP: tl.constexpr,
     ):  # fmt: skip
-        if FOLLOWS:
-            tl.extra.cuda.gdc_wait()
-            tl.extra.cuda.gdc_launch_dependents()
         row = tl.program_id(1).to(tl.int64)
         mine = tl.program_id(0)
         chunk = tl.arange(0, CP)
@@ -105,12 +99,7 @@ def _kernels() -> Kernels:
         tl.store(found + row * topk + to, (both ^ 0x8000000000000000).to(tl.int64, bitcast=True), mask=take)
 
     @triton.jit
-    def order(
-        found, counts, chosen, valid, chunks, topk, KP: tl.constexpr, CP: tl.constexpr, FOLLOWS: tl.constexpr
-    ):  # fmt: skip
-        if FOLLOWS:
-            tl.extra.cuda.gdc_wait()
-            tl.extra.cuda.gdc_launch_dependents()
+    def order(found, counts, chosen, valid, chunks, topk, KP: tl.constexpr, CP: tl.constexpr):
         row = tl.program_id(0).to(tl.int64)
         chunk = tl.arange(0, CP)
         all_ = tl.sum(tl.load(counts + row * chunks * 2 + chunk, mask=chunk < 2 * chunks, other=0), 0)
@@ -125,11 +114,8 @@ def _kernels() -> Kernels:
     @triton.jit
     def rank(
         found, counts, chosen, valid, chunks, topk,
-        PART: tl.constexpr, BLOCK: tl.constexpr, KP: tl.constexpr, CP: tl.constexpr, FOLLOWS: tl.constexpr,
+        PART: tl.constexpr, BLOCK: tl.constexpr, KP: tl.constexpr, CP: tl.constexpr,
     ):  # fmt: skip
-        if FOLLOWS:
-            tl.extra.cuda.gdc_wait()
-            tl.extra.cuda.gdc_launch_dependents()
         row = tl.program_id(1).to(tl.int64)
         chunk = tl.arange(0, CP)
         all_ = tl.sum(tl.load(counts + row * chunks * 2 + chunk, mask=chunk < 2 * chunks, other=0), 0)
@@ -174,7 +160,7 @@ def select(
     chosen_BSK = torch.empty(batch, queries, topk, dtype=torch.int32, device=device)
     valid_BS = torch.empty(batch, queries, dtype=torch.int32, device=device)
     kernels, grid, many = _kernels(), (chunks, rows), next_power_of_2(chunks)
-    named = {"LENGTHS": lengths is not None, "BLOCK": tile["keys"], "num_warps": tile["warps"], **follows(device)}
+    named = {"LENGTHS": lengths is not None, "BLOCK": tile["keys"], "num_warps": tile["warps"]}
     for level in range(LEVELS if few else 0):
         radix().count_bins[grid](logits_BST, lengths, table, state, keys, topk, LEVEL=level, TABLE=TABLE, **named)
     kernels.count[grid](
@@ -185,11 +171,9 @@ def select(
     whole = next_power_of_2(topk)
     if rows <= RANKED_ROWS:
         parts = (-(-topk // RANKED), rows)
-        kernels.rank[parts](
-            *sorting, PART=RANKED, BLOCK=min(whole, 256), KP=whole, CP=2 * many, num_warps=8, **follows(device)
-        )
+        kernels.rank[parts](*sorting, PART=RANKED, BLOCK=min(whole, 256), KP=whole, CP=2 * many, num_warps=8)
     else:
-        kernels.order[(rows,)](*sorting, KP=whole, CP=2 * many, num_warps=8, **follows(device))
+        kernels.order[(rows,)](*sorting, KP=whole, CP=2 * many, num_warps=8)
     return chosen_BSK, valid_BS
 
 
@@ -212,7 +196,7 @@ IMPLEMENTATIONS = (
         operator="day0::topk_tokens",
         contract=2,
         id="triton",
-        version="1.2",
+        version="1.1",
         kind="kernel",
         run=select,
         why="a selection instead of a sort of all keys; ties by rising index, so that all ranks agree",
