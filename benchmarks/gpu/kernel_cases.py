@@ -151,11 +151,17 @@ def prefill(m: Maker) -> Call:
     return (*args, latent, 192**-0.5), {}
 
 
-def decode(layout: str) -> Callable[[Maker], Call]:
-    """Return a maker of a step of decode: 32 requests of 128 Ki tokens, 2048 rows of each chosen."""
+def decode(layout: str, requests: int = 32) -> Callable[[Maker], Call]:
+    """Return a maker of a step of decode: requests of 128 Ki tokens, 2048 rows of each chosen."""
 
     def make(m: Maker) -> Call:
-        batch, heads, context, chosen, page = m.size(32, 1), m.size(128, 16), m.size(131072, 128), m.size(2048, 32), 64
+        batch, heads, context, chosen, page = (
+            m.size(requests, 1),
+            m.size(128, 16),
+            m.size(131072, 128),
+            m.size(2048, 32),
+            64,
+        )
         latent, rope = m.size(512, 128), m.size(64, 16)
         shape = layouts.page_shape(cache_layout(layout, latent, rope), page)
         if layout == "plain":
@@ -233,6 +239,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "sparse_mla_decode": (
         Case(name="plain_128k", make=decode("plain"), eager=False),
         Case(name="fp8_656_128k", make=decode("fp8_656"), eager=False),
+        Case(name="plain_128k_batch_1", make=decode("plain", 1), eager=False),
     ),
     "kda_recurrent": (Case(name="decode", make=kda(32, 1)),),
     "kda_chunked": (
@@ -248,11 +255,15 @@ TUNED: dict[str, tuple[Tuned, ...]] = {
     **{
         name: (Tuned(kernel=name, case=cases[0].name),)
         for name, cases in CASES.items()
-        if name not in ("mxfp4_decode", "topk_tokens", "fused_experts")
+        if name not in ("mxfp4_decode", "topk_tokens", "fused_experts", "sparse_mla_decode")
     },
     "topk_tokens": (
         Tuned(kernel="topk_tokens_few", case="decode_128k_batch_1", defaults="FEW", choices="FEW_CHOICES"),
         Tuned(kernel="topk_tokens", case="decode_128k"),
+    ),
+    "sparse_mla_decode": (
+        Tuned(kernel="sparse_mla_decode_few", case="plain_128k_batch_1", defaults="FEW", choices="FEW_CHOICES"),
+        Tuned(kernel="sparse_mla_decode", case="plain_128k"),
     ),
     "fused_experts": (
         Tuned(kernel="fused_experts_few", case="decode", defaults="FEW", choices="FEW_CHOICES"),

@@ -34,16 +34,11 @@ TILES = {"at_once": 1, "rows": 8, "blocks": 8, "tall": 1, "find": 8, "across": 3
 program of it, with scales for 1 x 128 values; blocks of 128 rows side by side; blocks side by side in one program that
 only finds scales; groups side by side in one that looks up by them, and all of its groups; warps."""
 CHOICES: tuple[dict[str, int], ...] = (
-    {"at_once": 0},
-    {"at_once": 0, "find": 32},
-    {"at_once": 0, "across": 16},
-    {"at_once": 0, "across": 128},
     {"at_once": 0, "groups": 256},
     {},
-    {"rows": 4},
-    {"rows": 16},
-    {"rows": 8, "blocks": 4, "tall": 2, "warps": 8},
-    {"rows": 16, "blocks": 8, "warps": 8},
+    {"warps": 2},
+    {"warps": 8},
+    {"rows": 8, "blocks": 8, "tall": 2},
     {"rows": 4, "blocks": 32, "warps": 8},
 )
 """What `benchmarks/gpu/mxfp4_decode.py --tiles` measures."""
@@ -126,24 +121,33 @@ def _kernels() -> tuple[Any, Any, Any]:
         at_row, at_group = top + f // (BLOCKS * 4), first * 4 + f % (BLOCKS * 4)
         there, g = (at_row < rows) & (at_group < groups), at_row * groups + at_group
         x = packed(codes, g, there, WORDS)
-        row, block = top + tl.arange(0, ROWS), first + tl.arange(0, BLOCKS)
-        group = block[None, :, None] * 4 + tl.arange(0, 4)[None, None, :]
-        inside = (row < rows)[:, None, None] & (group < groups)
-        byte = tl.load(scale_bytes + row[:, None, None] * groups + group, mask=inside, other=0).to(tl.int32)
-        largest, smallest = tl.max(byte, 2), tl.min(tl.where(inside, byte, 255), 2)
-        if TALL:
-            largest, smallest = tl.max(largest, 0), tl.min(smallest, 0)
-            to = scales + (tl.program_id(0) // across) * blocks + block
-            settle(to, block < blocks, largest, smallest, unsettled, least, normal, high)
-            scale = (tl.maximum(largest - 127 - high, least) + 127)[None, :]
+        if TALL and BLOCKS == 1:
+            # One scale for all: bytes stay where the look-up needs them.
+            byte = tl.load(scale_bytes + g, mask=there, other=0).to(tl.int32)
+            largest, smallest = tl.max(byte, 0), tl.min(tl.where(there, byte, 255), 0)
+            to = scales + (tl.program_id(0) // across) * blocks + first
+            settle(to, first < blocks, largest, smallest, unsettled, least, normal, high)
+            k = tl.maximum(byte - (tl.maximum(largest - 127 - high, least) + 127), lowest)
+            k = tl.where(byte == 255, nan_row, tl.minimum(k, highest) - lowest)
         else:
-            to = scales + row[:, None] * blocks + block[None, :]
-            real = (row < rows)[:, None] & (block < blocks)[None, :]
-            settle(to, real, largest, smallest, unsettled, least, normal, high)
-            scale = tl.maximum(largest - 127 - high, least) + 127
-        k = tl.minimum(tl.maximum(byte - scale[:, :, None], lowest), highest) - lowest
-        k = tl.where(byte == 255, nan_row, k)
-        pick(x, table, out, g, there, tl.reshape(k, (ROWS * BLOCKS * 4,)), ASM, WORDS)
+            row, block = top + tl.arange(0, ROWS), first + tl.arange(0, BLOCKS)
+            group = block[None, :, None] * 4 + tl.arange(0, 4)[None, None, :]
+            inside = (row < rows)[:, None, None] & (group < groups)
+            byte = tl.load(scale_bytes + row[:, None, None] * groups + group, mask=inside, other=0).to(tl.int32)
+            largest, smallest = tl.max(byte, 2), tl.min(tl.where(inside, byte, 255), 2)
+            if TALL:
+                largest, smallest = tl.max(largest, 0), tl.min(smallest, 0)
+                to = scales + (tl.program_id(0) // across) * blocks + block
+                settle(to, block < blocks, largest, smallest, unsettled, least, normal, high)
+                scale = (tl.maximum(largest - 127 - high, least) + 127)[None, :]
+            else:
+                to = scales + row[:, None] * blocks + block[None, :]
+                real = (row < rows)[:, None] & (block < blocks)[None, :]
+                settle(to, real, largest, smallest, unsettled, least, normal, high)
+                scale = tl.maximum(largest - 127 - high, least) + 127
+            k = tl.minimum(tl.maximum(byte - scale[:, :, None], lowest), highest) - lowest
+            k = tl.reshape(tl.where(byte == 255, nan_row, k), (ROWS * BLOCKS * 4,))
+        pick(x, table, out, g, there, k, ASM, WORDS)
 
     @triton.jit  # type: ignore[untyped-decorator]
     def find(  # type: ignore[no-untyped-def] # noqa: ANN202 - Triton's own language

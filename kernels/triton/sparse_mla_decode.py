@@ -17,11 +17,13 @@ from day0.kernels.triton._triton import HALVES, has_triton, next_power_of_2
 from day0.reference_ops._cache_layouts import GROUPS, Layout
 from day0.reference_ops.sparse_mla_decode import validate
 
-__all__ = ["CHOICES", "IMPLEMENTATIONS", "TILES"]
+__all__ = ["CHOICES", "FEW", "FEW_CHOICES", "IMPLEMENTATIONS", "TILES"]
 
 TILES = {"rows": 64, "heads": 64, "warps": 8, "stages": 2}
 """Rows and heads of a tile: 64 rows of 576 values, beside 64 heads, fill the shared memory of an H200."""
-CHOICES = {"rows": (32, 64), "heads": (16, 32, 64), "warps": (4, 8), "stages": (1, 2, 3)}
+FEW = {"rows": 64, "heads": 32, "warps": 8, "stages": 1}
+"""The same where a few requests leave half of a device idle: a program then has one tile, and waits for its rows."""
+CHOICES = FEW_CHOICES = {"rows": (32, 64), "heads": (16, 32, 64), "warps": (4, 8), "stages": (1, 2, 3)}
 NUMBERS = {"plain": PLAIN, "fp8_656": FP8_656, "fp8_584": FP8_584}
 
 
@@ -49,10 +51,8 @@ def decode(
         return out_BSHL.zero_(), lse_BHS.fill_(float("inf"))
     q_BSHC, indices_BSK = q_BSHC.contiguous(), indices_BSK.contiguous()
     pages = pages if pages.stride(-1) == 1 else pages.contiguous()
-    tile = sizes("sparse_mla_decode", TILES, q_BSHC.device)
-    block = min(tile["heads"], next_power_of_2(heads, 16))
+    tile, block, each, parts = _tile(batch * queries, heads, chosen, q_BSHC.device)
     blocks = -(-heads // block)
-    each, parts = _parts(batch * queries * blocks, chosen, tile["rows"], q_BSHC.device)
     part, log = out_BSHL, lse_BHS
     if parts > 1:
         part = torch.empty(batch * queries * heads * parts, latent, dtype=torch.float32, device=q_BSHC.device)
@@ -125,6 +125,18 @@ def _aligned(found: Layout, pages: torch.Tensor) -> bool:
     return found.kind != "plain" and all(step % 4 == 0 for step in steps)
 
 
+def _tile(queries: int, heads: int, chosen: int, device: torch.device) -> tuple[dict[str, int], int, int, int]:
+    """Return sizes of tiles, heads of a program, rows of a part and the number of parts."""
+    for name, defaults in (("sparse_mla_decode", TILES), ("sparse_mla_decode_few", FEW)):
+        tile = sizes(name, defaults, device)
+        block = min(tile["heads"], next_power_of_2(heads, 16))
+        programs = queries * -(-heads // block)
+        each, parts = _parts(programs, chosen, tile["rows"], device)
+        if 2 * programs * parts > processors(device):
+            break
+    return tile, block, each, parts
+
+
 def _parts(programs: int, chosen: int, rows: int, device: torch.device) -> tuple[int, int]:
     """Return how many rows a part has, and how many parts: as many as the device runs at once."""
     parts = max(1, min(-(-chosen // rows), processors(device) // programs))
@@ -145,7 +157,7 @@ IMPLEMENTATIONS = (
         operator="day0::sparse_mla_decode",
         contract=1,
         id="triton",
-        version="1.1",
+        version="1.2",
         kind="kernel",
         run=decode,
         why="gathers chosen rows in tiles for a matrix unit; one request is split over the whole device",

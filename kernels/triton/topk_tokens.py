@@ -29,15 +29,17 @@ keys_of: Any = None
 cut_of: Any = None
 
 TILES = {"keys": 2048, "warps": 4}
-FEW = {"keys": 2048, "warps": 8}
-"""Keys of one program; with up to `RANKED_ROWS` rows, a device waits for the longest program and not for all of them."""
-CHOICES = FEW_CHOICES = {"keys": (1024, 2048, 4096), "warps": (4, 8, 16)}
+FEW = {"keys": 2048, "warps": 8, "ranked": 16}
+"""Keys of one program; with up to `RANKED_ROWS` rows, a device waits for the longest program and not for all of them:
+so many chosen tokens are sorted by one program there."""
+CHOICES = {"keys": (1024, 2048, 4096), "warps": (4, 8, 16)}
+FEW_CHOICES = {**CHOICES, "ranked": (8, 16, 32)}
 LARGEST = 8192
 """Tokens that one program sorts."""
 FEW_ROWS = 64
 """Up to so many the histograms are ours: 26 KiB for each."""
-RANKED_ROWS, RANKED = 8, 32
-"""Up to so many rows are sorted by counting, so many tokens in one program."""
+RANKED_ROWS = 8
+"""Up to so many rows are sorted by counting."""
 
 
 class Kernels(NamedTuple):
@@ -170,8 +172,8 @@ def select(
     sorting = (found, counts, chosen_BSK, valid_BS, chunks, topk)
     whole = next_power_of_2(topk)
     if rows <= RANKED_ROWS:
-        parts = (-(-topk // RANKED), rows)
-        kernels.rank[parts](*sorting, PART=RANKED, BLOCK=min(whole, 256), KP=whole, CP=2 * many, num_warps=8)
+        parts = (-(-topk // tile["ranked"]), rows)
+        kernels.rank[parts](*sorting, PART=tile["ranked"], BLOCK=min(whole, 256), KP=whole, CP=2 * many, num_warps=8)
     else:
         kernels.order[(rows,)](*sorting, KP=whole, CP=2 * many, num_warps=8)
     return chosen_BSK, valid_BS
@@ -196,7 +198,7 @@ IMPLEMENTATIONS = (
         operator="day0::topk_tokens",
         contract=2,
         id="triton",
-        version="1.1",
+        version="1.2",
         kind="kernel",
         run=select,
         why="a selection instead of a sort of all keys; ties by rising index, so that all ranks agree",
