@@ -6,7 +6,7 @@ A run folder's lock was made for the shapes of the whole model; here the calls a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -82,12 +82,21 @@ def _entry(
     )
 
 
-def words_of(lock: Lock | None, ranks: int) -> str:
-    """Say which implementations stood in; empty text where none did."""
-    if lock is None:
-        return ""
-    # One operator may have an entry for each tuple of dtypes.
-    chosen = sorted(
-        {f"{one.operator} {one.identity.namespace}:{one.identity.id}=={one.identity.version}" for one in lock.entries}
+def words_of(locks: Mapping[int, Lock | None]) -> tuple[str, ...]:
+    """Say which implementations stood in, by number of ranks, and once where it is the same for all."""
+    ranks: dict[str, list[int]] = defaultdict(list)
+    for number, lock in locks.items():
+        # One operator may have an entry for each tuple of dtypes.
+        chosen = sorted({_name(one) for one in lock.entries}) if lock is not None else []
+        ranks[", ".join(chosen)].append(number)
+    some = len(ranks) > 1
+    return tuple(
+        "registered for this device" + (f", on {' and '.join(map(str, numbers))} ranks" if some else "") + f": {text}"
+        for text, numbers in ranks.items()
+        if text
     )
-    return f"{ranks} rank{'s' if ranks > 1 else ''}: registered for this device: {', '.join(chosen)}"
+
+
+def _name(entry: LockEntry) -> str:
+    one = entry.identity
+    return f"{entry.operator} {one.namespace}:{one.id}=={one.version}"

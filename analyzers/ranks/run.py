@@ -72,13 +72,13 @@ def run_ranks(request: RanksRequest, progress: Progress = lambda _: None) -> Ran
     tokens, note = _prompt(spec, request)
     study = study_model(spec, context=tokens, chunk=tokens)
     known = implementations_of(request.register_)
-    runs, stood_in = [], {}
+    runs, locks = [], {}
     for asked in _settings(request, tokens):
         progress(f"{asked.ranks} ranks: starting")
         memory = _predicted(spec, asked)
         lock = lock_of(memory.calls, request.profile, request.register_, spec.fingerprint, known)
         setting = asked.model_copy(update={"lock": lock})
-        stood_in[words_of(lock, setting.ranks)] = None
+        locks[setting.ranks] = lock
         runs += _start(setting, _fit_bytes(study, setting), _figure(memory), progress)
     return RanksReport(
         model=spec.source,
@@ -92,7 +92,7 @@ def run_ranks(request: RanksRequest, progress: Progress = lambda _: None) -> Ran
         new_tokens=request.new_tokens,
         runs=tuple(runs),
         scaling=_scaling(runs),
-        notes=tuple(one for one in (note, *stood_in, *_unused(spec, request)) if one),
+        notes=tuple(one for one in (note, *words_of(locks), *_unused(spec, request)) if one),
     )
 
 

@@ -50,10 +50,14 @@ def test_every_operator_of_ours_that_a_rank_calls_gets_one_on_a_device_without_k
     called = {one.op for one in found.calls}
     assert {"day0::kda_recurrent", "day0::lightning_indexer", "day0::fused_experts"} <= called
     assert {one.operator for one in lock.entries} == called
-    assert "2 ranks: registered for this device: " in words_of(lock, 2)
+    (words,) = words_of({1: lock, 2: lock})
+    assert words.startswith("registered for this device: day0::attention_residual base:")
+    one, two = words_of({1: lock, 2: lock.model_copy(update={"entries": lock.entries[:1]})})
+    assert one.startswith("registered for this device, on 1 ranks: ")
+    assert two.startswith("registered for this device, on 2 ranks: ")
     # The CPU has the reference of each.
     assert made(found.calls, "cpu") is None
-    assert words_of(None, 2) == ""
+    assert words_of({2: None}) == ()
 
 
 def test_what_nothing_takes_is_refused_before_a_rank_starts() -> None:
