@@ -136,6 +136,12 @@ class Fp8Workspace:
         self._memory = whole[skip + ALIGNMENT : skip + ALIGNMENT + slots * self.slot_bytes]
         whole.fill_(GUARD)
         self._unread = torch.zeros(1, dtype=torch.int32, device=whole.device)
+        # Made once: each costs more than a launch, and a conversion is two of those.
+        self._all_values = tuple(self._over(place) for place in self._values)
+        self._all_scales = tuple(None if place is None else self._over(place) for place in self._scales)
+        self._table = wide_table(BF16) if layout == "bf16" else fp8_table(E4M3)
+        self._sizes = tuple(((one.rows, one.columns // 2), (one.rows, one.columns // GROUP)) for one in self.matrices)
+        self._written = tuple(self._as_written(one) for one in self._all_values)
 
     @property
     def nbytes(self) -> int:
@@ -149,12 +155,11 @@ class Fp8Workspace:
 
     def values(self, matrix: int) -> torch.Tensor:
         """Return [S, R, C] over all slots, without a copy: what a kernel that takes slot numbers reads."""
-        return self._over(self._values[matrix])
+        return self._all_values[matrix]
 
     def scales(self, matrix: int) -> torch.Tensor | None:
         """Return the scales of all slots, beside their values: uint8 [S, R, G] or float32 [S, M, N]; None for bf16."""
-        place = self._scales[matrix]
-        return None if place is None else self._over(place)
+        return self._all_scales[matrix]
 
     def _over(self, place: _Place) -> torch.Tensor:
         size = place.dtype.itemsize
@@ -164,6 +169,15 @@ class Fp8Workspace:
             (self.slots, *place.shape), (self.slot_bytes // size, *steps), base.storage_offset() + place.begin // size
         )
 
+    def _as_written(self, values_SRC: torch.Tensor) -> torch.Tensor:
+        """Return what a look-up writes: [S, G, B] in the dtype of pairs over all slots; bytes [S, R, C] with scales."""
+        if self._scaled is not None and self.layout != "bf16":
+            return values_SRC.view(torch.uint8)
+        pairs_SRB = values_SRC.view(self._table.pairs.dtype)
+        groups = math.prod(pairs_SRB.shape[1:]) // GROUP_BYTES
+        step, begin = pairs_SRB.stride(0), pairs_SRB.storage_offset()
+        return pairs_SRB.as_strided((self.slots, groups, GROUP_BYTES), (step, GROUP_BYTES, 1), begin)
+
     def convert(self, slot: int, matrix: int, packed: Packed) -> None:
         """Convert one matrix into a slot; nothing else is written.
 
@@ -172,12 +186,12 @@ class Fp8Workspace:
         self._sized(matrix, packed)
         if self._at_once(slot, matrix, packed):
             return
-        codes_RP = packed.codes
-        table = wide_table(BF16) if self.layout == "bf16" else fp8_table(E4M3)
         rows_RG = self._rows(slot, matrix, packed)
-        out = self.values(matrix)[slot].view(table.pairs.dtype)
-        rows = rows_RG.reshape(-1).contiguous()
-        self._decode(codes_RP.reshape(-1, GROUP_BYTES).contiguous(), rows, table, out.view(-1, GROUP_BYTES))
+        codes_GB = packed.codes.reshape(-1, GROUP_BYTES).contiguous()
+        out = self._written[matrix][slot]
+        if out.dtype != self._table.pairs.dtype:
+            out = out.view(self._table.pairs.dtype).view(-1, GROUP_BYTES)
+        self._decode(codes_GB, rows_RG.reshape(-1).contiguous(), self._table, out)
 
     def settled(self, matrix: int, packed: Packed) -> Packed:
         """Return the same, marked where its scales alone show that it stays exact: `convert` then asks no more.
@@ -197,10 +211,9 @@ class Fp8Workspace:
         return not bool((bytes_RG == NAN_BYTE).any()) and bool(bounds.settled().all())
 
     def _sized(self, matrix: int, packed: Packed) -> None:
-        size = self.matrices[matrix]
         codes_RP, bytes_RG = packed.codes, packed.scales
-        expected = ((size.rows, size.columns // 2), (size.rows, size.columns // GROUP))
-        if (tuple(codes_RP.shape), tuple(bytes_RG.shape)) != expected:
+        expected = self._sizes[matrix]
+        if (codes_RP.shape, bytes_RG.shape) != expected:
             what = f"expected codes and scales {expected}, got {tuple(codes_RP.shape)} and {tuple(bytes_RG.shape)}"
             raise Day0Error("expert matrix", what, hint="all experts of a workspace have one shape")
         if codes_RP.dtype != torch.uint8 or bytes_RG.dtype != torch.uint8:
@@ -215,8 +228,8 @@ class Fp8Workspace:
         proven = self.layout == "mxfp8" or packed.settled == self.layout
         # Of this call alone: threads convert beside each other.
         unsettled = self._unread if proven else torch.zeros_like(self._unread)
-        out_RC = self.values(matrix)[slot].view(torch.uint8)
-        self._scaled(packed.codes, packed.scales, HEIGHTS.get(self.layout, 0), scales[slot], out_RC, unsettled)
+        height = HEIGHTS.get(self.layout, 0)
+        self._scaled(packed.codes, packed.scales, height, scales[slot], self._written[matrix][slot], unsettled)
         return proven or not bool(unsettled)
 
     def _rows(self, slot: int, matrix: int, packed: Packed) -> torch.Tensor:
