@@ -21,6 +21,8 @@ class CachedExperts:
         self.cache, self.layer = cache, layer
         self._settled: dict[tuple[int, int], tuple[str, ...]] = {}
         """What `Fp8Workspace.settled` said, by expert and version of the weights: asking waits for the device."""
+        self._exact: dict[int, frozenset[int]] = {}
+        """Experts that their scales alone leave exact, by version of the weights: asked once for all of them."""
 
     def rounds(
         self, packed: Sequence[PackedExperts], chosen_NK: torch.Tensor, dtype: torch.dtype
@@ -49,9 +51,25 @@ class CachedExperts:
             codes = _above(gate.codes[expert], up.codes[expert])
             scales = _above(gate.scales[expert], up.scales[expert])
             parts = Packed(codes=codes, scales=scales), Packed(codes=down.codes[expert], scales=down.scales[expert])
+            if expert in self._exact_experts(version, packed):
+                return tuple(replace(one, settled=self.cache.workspace.layout) for one in parts)
             return self._asked_once((expert, version), parts)
 
         return of
+
+    def _exact_experts(self, version: int, packed: Sequence[PackedExperts]) -> frozenset[int]:
+        known = self._exact.get(version)
+        if known is None:
+            known = self._found_exact(packed) if version >= 0 else frozenset()
+            self._exact = {version: known}
+        return known
+
+    def _found_exact(self, packed: Sequence[PackedExperts]) -> frozenset[int]:
+        asked = [self.cache.workspace.exact_by_scales(one.scales) for one in packed]
+        said = [one for one in asked if one is not None]
+        if len(said) < len(asked):
+            return frozenset()
+        return frozenset(torch.stack(said).all(dim=0).nonzero().flatten().tolist())
 
     def _asked_once(self, key: tuple[int, int], parts: tuple[Packed, ...]) -> tuple[Packed, ...]:
         known = self._settled.get(key)

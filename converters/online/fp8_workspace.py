@@ -28,6 +28,7 @@ GUARD_BYTES = 64
 NAN_BYTE = 255
 BLOCK = 128
 MOST_BF16 = 252
+ASKED_BYTES = 1 << 25
 """The largest scale byte under which every code fits bfloat16."""
 
 HEIGHTS = {"fp8-128x128": BLOCK, "fp8-1x128": 1}
@@ -202,6 +203,21 @@ class Fp8Workspace:
         if self.layout != "mxfp8" and not self._by_scales(packed.scales):
             return packed
         return replace(packed, settled=self.layout)
+
+    def exact_by_scales(self, bytes_ERG: torch.Tensor) -> torch.Tensor | None:
+        """Say of every expert of a layer at once, bool [E], whether its scales leave it exact; None where they cannot.
+
+        One wait for a whole layer instead of one for each expert.
+        """
+        if self.layout == "mxfp8":
+            return torch.ones(len(bytes_ERG), dtype=torch.bool, device=bytes_ERG.device)
+        if self.layout != "bf16":
+            return None
+        # A few at a time: a copy of all scales may not fit beside the weights.
+        few = max(1, ASKED_BYTES // max(1, bytes_ERG[:1].nbytes))
+        return torch.cat(
+            [(torch.where(e == NAN_BYTE, 0, e) <= MOST_BF16).flatten(1).all(1) for e in bytes_ERG.split(few)]
+        )
 
     def _by_scales(self, bytes_RG: torch.Tensor) -> bool:
         if self.layout == "bf16":

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 import torch
 
+from day0.converters.online import fp8_workspace
 from day0.converters.online.cached import CachedExperts
 from day0.converters.online.expert_cache import ExpertCache
 from day0.converters.online.fp8_workspace import Fp8Workspace, Matrix, Packed
@@ -236,20 +237,41 @@ def test_weights_are_asked_once_whether_they_are_exact_and_again_when_they_chang
         (Matrix(rows=64, columns=32), Matrix(rows=32, columns=32)), 2, decode=eager.decode, layout="bf16"
     )
     cached = CachedExperts(ExpertCache(workspace, Plan(layers=1, slots=0, scratch=2)), 0)
-    asked: list[int] = []
-    settled = Fp8Workspace.settled
+    asked: list[str] = []
+    settled, exact = Fp8Workspace.settled, Fp8Workspace.exact_by_scales
 
-    def counted(workspace: Fp8Workspace, matrix: int, one: Packed) -> Packed:
-        asked.append(matrix)
+    def one_asked(workspace: Fp8Workspace, matrix: int, one: Packed) -> Packed:
+        asked.append("one expert")
         return settled(workspace, matrix, one)
 
-    monkeypatch.setattr(Fp8Workspace, "settled", counted)
-    for expected in (4, 4):
+    def all_asked(workspace: Fp8Workspace, bytes_ERG: torch.Tensor) -> torch.Tensor | None:
+        asked.append("all")
+        return exact(workspace, bytes_ERG)
+
+    monkeypatch.setattr(Fp8Workspace, "settled", one_asked)
+    monkeypatch.setattr(Fp8Workspace, "exact_by_scales", all_asked)
+    for _ in range(2):
         list(cached.rounds(layer, chosen_NK, torch.bfloat16))
-        assert len(asked) == expected
+        assert asked == ["all"] * 3, "gate, up and down of all experts, and no expert for itself"
     layer[0].scales[6] = 254
     with pytest.raises(Day0Error, match="does not fit"):
         list(cached.rounds(layer, chosen_NK, torch.bfloat16))
+    assert asked[3:] == ["all"] * 3 + ["one expert"]
+
+
+@pytest.mark.parametrize("asked_bytes", [1, 1 << 25])
+def test_of_all_experts_those_are_named_that_their_scales_leave_exact(
+    asked_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fp8_workspace, "ASKED_BYTES", asked_bytes)
+    bytes_ERG = torch.full((4, 64, 1), 120, dtype=torch.uint8)
+    bytes_ERG[1, 5], bytes_ERG[2, 0], bytes_ERG[3, 63] = 253, 252, 255
+    found = {}
+    for layout in ("bf16", "mxfp8", "fp8-1x128"):
+        one = Fp8Workspace((Matrix(rows=64, columns=32),), 1, decode=eager.decode, layout=layout)
+        said = one.exact_by_scales(bytes_ERG)
+        found[layout] = None if said is None else said.tolist()
+    assert found == {"bf16": [True, False, True, True], "mxfp8": [True] * 4, "fp8-1x128": None}
 
 
 def test_gate_and_up_in_one_piece_of_memory_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
