@@ -33,24 +33,25 @@ TILES = {
     "at_once": 1,
     "rows": 8,
     "blocks": 8,
+    "flat_warps": 2,
     "tall": 1,
     "tall_warps": 8,
     "find": 8,
     "across": 32,
-    "groups": 128,
-    "warps": 2,
-    "stream": 0,
+    "groups": 256,
+    "warps": 4,
 }
 """Whether one launch does all (else the first finds scales, the second looks up); rows and blocks side by side of one
-program of it, with scales for 1 x 128 values; blocks of 128 rows side by side, and warps for them; blocks side by side in
-one program that only finds scales; groups side by side in one that looks up by them, and all of its groups; warps;
-whether caches are told that nothing is read again."""
+program of it, and warps, with scales for 1 x 128 values; blocks of 128 rows side by side, and warps for them; blocks side
+by side in one program that only finds scales; groups side by side in one that looks up by them, all of its groups, and
+warps."""
 CHOICES: tuple[dict[str, int], ...] = (
-    {"at_once": 0, "groups": 256, "warps": 4},
+    {"at_once": 0},
     {},
-    {"stream": 1},
-    {"warps": 4, "tall_warps": 4},
-    {"warps": 4, "tall_warps": 16, "stream": 1},
+    {"tall": 2},
+    {"tall": 2, "tall_warps": 16, "flat_warps": 1},
+    {"tall": 2, "tall_warps": 4, "rows": 16, "flat_warps": 4},
+    {"tall": 4, "tall_warps": 16, "rows": 8, "blocks": 4},
 )
 """What `benchmarks/gpu/mxfp4_decode.py --tiles` measures."""
 WORDS_OF_32_BITS = 1 << 29
@@ -92,8 +93,8 @@ def scaled(
         across = -(-blocks // tile[1])
         at_once[(-(-rows // tile[0]) * across,)](
             codes, bytes_RG, scales, table, out, unsettled, *shape, across, *limits, *limits_of_rows,
-            TALL=tall, WORDS=words, STREAM=TILES["stream"], ROWS=tile[0], BLOCKS=tile[1],
-            num_warps=TILES["tall_warps" if tall else "warps"],
+            TALL=tall, WORDS=words, ROWS=tile[0], BLOCKS=tile[1],
+            num_warps=TILES["tall_warps" if tall else "flat_warps"],
         )  # fmt: skip
         return
     if height:
@@ -106,7 +107,7 @@ def scaled(
     programs = -(-rows // (TILES["groups"] // beside)) * across if height else -(-rows * groups // TILES["groups"])
     look[(programs,)](
         codes, bytes_RG, scales, table, out, *shape, across, *limits_of_rows,
-        HEIGHT=height, WORDS=words, STREAM=TILES["stream"], LONG=rows * groups >= WORDS_OF_32_BITS, GROUPS=TILES["groups"], BESIDE=beside,
+        HEIGHT=height, WORDS=words, LONG=rows * groups >= WORDS_OF_32_BITS, GROUPS=TILES["groups"], BESIDE=beside,
         num_warps=TILES["warps"],
     )  # fmt: skip
 
@@ -123,7 +124,7 @@ def _kernels() -> tuple[Any, Any, Any]:
     def at_once(  # type: ignore[no-untyped-def] # noqa: ANN202 - Triton's own language
         codes, scale_bytes, scales, table, out, unsettled, rows, groups, blocks, across,  # noqa: ANN001
         least, normal, high, lowest, highest, nan_row,  # noqa: ANN001
-        ASM: tl.constexpr, TALL: tl.constexpr, WORDS: tl.constexpr, STREAM: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr,
+        ASM: tl.constexpr, TALL: tl.constexpr, WORDS: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr,
     ):  # fmt: skip
         # Blocks side by side follow each other: so do programs that share lines of memory.
         top = (tl.program_id(0) // across).to(tl.int64) * ROWS
@@ -132,34 +133,33 @@ def _kernels() -> tuple[Any, Any, Any]:
         f = tl.arange(0, ROWS * BLOCKS * 4)
         at_row, at_group = top + f // (BLOCKS * 4), first * 4 + f % (BLOCKS * 4)
         there, g = (at_row < rows) & (at_group < groups), at_row * groups + at_group
-        x = packed(codes, g, there, WORDS, STREAM)
-        if TALL and BLOCKS == 1:
-            # One scale for all: bytes stay where the look-up needs them.
+        x = packed(codes, g, there, WORDS)
+        if TALL:
+            # A scale for all rows of a block: bytes stay where the look-up needs them.
             byte = tl.load(scale_bytes + g, mask=there, other=0).to(tl.int32)
-            largest, smallest = tl.max(byte, 0), tl.min(tl.where(there, byte, 255), 0)
+            of = f % (BLOCKS * 4) // 4
             to = scales + (tl.program_id(0) // across) * blocks + first
-            settle(to, first < blocks, largest, smallest, unsettled, least, normal, high)
-            k = tl.maximum(byte - (tl.maximum(largest - 127 - high, least) + 127), lowest)
-            k = tl.where(byte == 255, nan_row, tl.minimum(k, highest) - lowest)
+            k = byte
+            for b in tl.static_range(BLOCKS):
+                largest = tl.max(tl.where(of == b, byte, 0), 0)
+                smallest = tl.min(tl.where(there & (of == b), byte, 255), 0)
+                settle(to + b, first + b < blocks, largest, smallest, unsettled, least, normal, high)
+                k = tl.where(of == b, byte - (tl.maximum(largest - 127 - high, least) + 127), k)
+            k = tl.minimum(tl.maximum(k, lowest), highest) - lowest
+            k = tl.where(byte == 255, nan_row, k)
         else:
             row, block = top + tl.arange(0, ROWS), first + tl.arange(0, BLOCKS)
             group = block[None, :, None] * 4 + tl.arange(0, 4)[None, None, :]
             inside = (row < rows)[:, None, None] & (group < groups)
             byte = tl.load(scale_bytes + row[:, None, None] * groups + group, mask=inside, other=0).to(tl.int32)
             largest, smallest = tl.max(byte, 2), tl.min(tl.where(inside, byte, 255), 2)
-            if TALL:
-                largest, smallest = tl.max(largest, 0), tl.min(smallest, 0)
-                to = scales + (tl.program_id(0) // across) * blocks + block
-                settle(to, block < blocks, largest, smallest, unsettled, least, normal, high)
-                scale = (tl.maximum(largest - 127 - high, least) + 127)[None, :]
-            else:
-                to = scales + row[:, None] * blocks + block[None, :]
-                real = (row < rows)[:, None] & (block < blocks)[None, :]
-                settle(to, real, largest, smallest, unsettled, least, normal, high)
-                scale = tl.maximum(largest - 127 - high, least) + 127
+            to = scales + row[:, None] * blocks + block[None, :]
+            real = (row < rows)[:, None] & (block < blocks)[None, :]
+            settle(to, real, largest, smallest, unsettled, least, normal, high)
+            scale = tl.maximum(largest - 127 - high, least) + 127
             k = tl.minimum(tl.maximum(byte - scale[:, :, None], lowest), highest) - lowest
             k = tl.reshape(tl.where(byte == 255, nan_row, k), (ROWS * BLOCKS * 4,))
-        pick(x, table, out, g, there, k, ASM, WORDS, STREAM)
+        pick(x, table, out, g, there, k, ASM, WORDS)
 
     @triton.jit  # type: ignore[untyped-decorator]
     def find(  # type: ignore[no-untyped-def] # noqa: ANN202 - Triton's own language
@@ -184,7 +184,7 @@ def _kernels() -> tuple[Any, Any, Any]:
     @triton.jit  # type: ignore[untyped-decorator]
     def look(  # type: ignore[no-untyped-def] # noqa: ANN202
         codes, scale_bytes, scales, table, out, rows, groups, blocks, across, lowest, highest, nan_row,  # noqa: ANN001
-        ASM: tl.constexpr, HEIGHT: tl.constexpr, WORDS: tl.constexpr, STREAM: tl.constexpr, LONG: tl.constexpr, GROUPS: tl.constexpr,
+        ASM: tl.constexpr, HEIGHT: tl.constexpr, WORDS: tl.constexpr, LONG: tl.constexpr, GROUPS: tl.constexpr,
         BESIDE: tl.constexpr,
     ):  # fmt: skip
         f = tl.arange(0, GROUPS)
@@ -192,7 +192,7 @@ def _kernels() -> tuple[Any, Any, Any]:
         if HEIGHT == 0:
             g = number * GROUPS + f
             inside = g < (rows.to(tl.int64) if LONG else rows) * groups
-            x = packed(codes, g, inside, WORDS, STREAM)
+            x = packed(codes, g, inside, WORDS)
             byte = tl.load(scale_bytes + g, mask=inside, other=0).to(tl.int32)
             tl.store(scales + g, byte.to(tl.uint8), mask=inside)
             # The row of exponent 0: the scales say all the rest.
@@ -204,13 +204,13 @@ def _kernels() -> tuple[Any, Any, Any]:
                 number % across * BESIDE + f % BESIDE,
             )
             inside, g = (at_row < rows) & (at_group < groups), at_row * groups + at_group
-            x = packed(codes, g, inside, WORDS, STREAM)
+            x = packed(codes, g, inside, WORDS)
             byte = tl.load(scale_bytes + g, mask=inside, other=0).to(tl.int32)
             block = at_row // HEIGHT * blocks + at_group // 4
             bits = tl.load(scales + block, mask=inside, other=1.0).to(tl.int32, bitcast=True)
             k = tl.minimum(tl.maximum(byte - (bits >> 23), lowest), highest) - lowest
             row = tl.where(byte == 255, nan_row, k)
-        pick(x, table, out, g, inside, row, ASM, WORDS, STREAM)
+        pick(x, table, out, g, inside, row, ASM, WORDS)
 
     return at_once, find, look
 
@@ -229,13 +229,10 @@ def _settle(triton: Any) -> Any:
 
 def _packed(triton: Any) -> Any:
     @triton.jit  # type: ignore[untyped-decorator]
-    def packed(codes, g, inside, WORDS: tl.constexpr, STREAM: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    def packed(codes, g, inside, WORDS: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
         if WORDS:
             at = codes + g[:, None] * 4 + tl.arange(0, 4)[None, :]
-            if STREAM:
-                return tl.load(at, mask=inside[:, None], other=0, eviction_policy="evict_first")
-            else:
-                return tl.load(at, mask=inside[:, None], other=0)
+            return tl.load(at, mask=inside[:, None], other=0)
         else:
             place = tl.arange(0, 32)[None, :]
             pair = tl.load(codes + g[:, None] * 16 + place // 2, mask=inside[:, None], other=0).to(tl.int32)
@@ -246,7 +243,7 @@ def _packed(triton: Any) -> Any:
 
 def _pick(triton: Any) -> Any:
     @triton.jit  # type: ignore[untyped-decorator]
-    def pick(x, table, out, g, inside, row, ASM: tl.constexpr, WORDS: tl.constexpr, STREAM: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    def pick(x, table, out, g, inside, row, ASM: tl.constexpr, WORDS: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
         if WORDS:
             words = table.to(tl.pointer_type(tl.int32)) + row * 4
             a, b, c, d = tl.load(words), tl.load(words + 1), tl.load(words + 2), tl.load(words + 3)
@@ -260,10 +257,7 @@ def _pick(triton: Any) -> Any:
             )
             both = (high.to(tl.int64) << 32) | (low.to(tl.int64) & 0xFFFFFFFF)
             to = out + g[:, None] * 4 + tl.arange(0, 4)[None, :]
-            if STREAM:
-                tl.store(to, both, mask=inside[:, None], cache_modifier=".cs")
-            else:
-                tl.store(to, both, mask=inside[:, None])
+            tl.store(to, both, mask=inside[:, None])
         else:
             value = tl.load(table + row[:, None] * 16 + x, mask=inside[:, None], other=0)
             tl.store(out + g[:, None] * 32 + tl.arange(0, 32)[None, :], value, mask=inside[:, None])
