@@ -38,9 +38,12 @@ product: Any = None
 keep: Any = None
 kept_parts: Any = None
 total: Any = None
+turned: Any = None
+first_block: Any = None
 near_pairs: Any = None
 far_pairs: Any = None
 inside: Any = None
+LOG2_E: Any = None
 
 BLOCK = 16
 CHUNK = 2 * BLOCK
@@ -49,8 +52,8 @@ A NaN spoils its head from the start of such a chunk."""
 GROUP = 16
 """Chunks that one program of `distant` looks at; mostly none of them is left to it."""
 TILES = {
-    "pair_warps": 4,
-    "keys": 128,
+    "pair_warps": 2,
+    "keys": 32,
     "values": 128,
     "warps": 8,
     "stages": 2,
@@ -63,8 +66,8 @@ bfloat16 of what is multiplied, 8 bits each; with 2 the state is wrong by 1e-5 a
 products that only an output in bfloat16 comes from; other outputs take `precision`. So many `chunks` of all heads are
 prepared at once, in 1 GB at 128 channels; longer sequences go in parts."""
 CHOICES = {
-    "pair_warps": (1, 2, 4, 8),
-    "keys": (32, 64, 128),
+    "pair_warps": (1, 2),
+    "keys": (16, 32, 64),
     "values": (16, 32, 64, 128),
     "warps": (4, 8),
     "stages": (1, 2, 3),
@@ -76,9 +79,8 @@ STARTS = (
     {"values": 64, "warps": 4, "stages": 1},
     {"values": 64, "warps": 4, "stages": 2},
     {"values": 32, "warps": 4, "stages": 1},
-    {"pair_warps": 2, "keys": 32},
-    {"pair_warps": 2, "keys": 64},
-    {"pair_warps": 4, "keys": 64},
+    {"pair_warps": 2, "keys": 16},
+    {"pair_warps": 1, "keys": 16},
 )
 """Sizes that belong together: what fits one program to a processor, and what fits two."""
 LARGEST = 256
@@ -88,9 +90,9 @@ LARGEST = 256
 @cache
 def _kernels() -> tuple[Any, Any, Any]:
     """Return the kernel for the inside of chunks, the one for those with far gates, and the one through all of them."""
-    global tl, exp, top, split, product, keep, kept_parts, total, near_pairs, far_pairs, inside
+    global tl, exp, top, split, product, keep, kept_parts, total, turned, first_block, near_pairs, far_pairs, inside, LOG2_E
     triton, tl = triton_and_language()
-    exp = functions().exp
+    exp, LOG2_E = functions().exp, tl.constexpr(1.4426950408889634)
 
     @triton.jit
     def top(bits):
@@ -139,52 +141,53 @@ def _kernels() -> tuple[Any, Any, Any]:
     @triton.jit
     def total(chosen, gate):
         # Sums of gates as products with -1, 0 and 1, which no bit of a gate is lost in.
-        chosen = chosen.to(tl.bfloat16)
+        chosen = tl.broadcast_to(chosen.to(tl.float32).to(tl.bfloat16)[None, :, :], [2, chosen.shape[0], chosen.shape[1]])
         return tl.dot(chosen, gate[0], tl.dot(chosen, gate[1], tl.dot(chosen, gate[2])))
 
     @triton.jit
+    def turned(parts):
+        return tl.permute(parts[0], (0, 2, 1)), tl.permute(parts[1], (0, 2, 1)), tl.permute(parts[2], (0, 2, 1))
+
+    @triton.jit
+    def first_block(x):
+        # What belongs to the first block, for both.
+        b = tl.arange(0, 2)[:, None, None]
+        return tl.broadcast_to(tl.sum(tl.where(b == 0, x, 0.0), 0)[None, :, :], x.shape)
+
+    @triton.jit
     def near_pairs(
-        key, query, gate, read, system, read_first, system_first, c, T: tl.constexpr, PARTS: tl.constexpr,
+        key, query, gate, until, read, system, read_first, system_first, r, T: tl.constexpr, PARTS: tl.constexpr,
         ANSWERS: tl.constexpr,
     ):  # fmt: skip
         # From the middle of each block on, and back to it; the second block reads the first through its own middle.
-        summed, at_token, middle = c[None, :], c[:, None], (c // T * T + T // 2)[:, None]
-        on = ((summed >= middle) & (summed <= at_token)).to(tl.float32)
-        back = ((summed < middle) & (summed > at_token)).to(tl.float32)
+        summed, at_token = r[None, :], r[:, None]
+        on = ((summed >= T // 2) & (summed <= at_token)).to(tl.float32)
+        back = ((summed < T // 2) & (summed > at_token)).to(tl.float32)
         apart = total(on - back, gate)
         rise, fall = tl.exp2(apart), tl.exp2(-apart)
-        left, asking = split(key * rise), split(query * rise)
-        large, between, small = split(key * fall)
-        right = tl.trans(large), tl.trans(between), tl.trans(small)
+        left, asking, right = split(key * rise), split(query * rise), turned(split(key * fall))
         read, system = product(asking, right, read, ANSWERS), product(left, right, system, PARTS)
-        until = tl.exp2(total(((summed > at_token) & (summed < T + T // 2)).to(tl.float32), gate))
-        large, between, small = split(key * until)
-        right = tl.trans(large), tl.trans(between), tl.trans(small)
+        right = turned(split(first_block(key * until)))
         read_first = product(asking, right, read_first, ANSWERS)
         system_first = product(left, right, system_first, PARTS)
-        return read, system, read_first, system_first, tl.abs(apart)
+        return read, system, read_first, system_first
 
     @triton.jit
     def far_pairs(
-        k, g, at, step, keys, length, key, query, gate, read, system, read_first, system_first, c, T: tl.constexpr,
-        PARTS: tl.constexpr, ANSWERS: tl.constexpr,
+        k, g, at, step, keys, length, key, query, since, until, read, system, read_first, system_first, r,
+        T: tl.constexpr, PARTS: tl.constexpr, ANSWERS: tl.constexpr,
     ):  # fmt: skip
         # By their distance: the gates between two tokens of a block are added up one after the other.
-        passed = tl.zeros(key.shape, tl.float32)
-        read += tl.where(c[:, None] == c[None, :], tl.sum(query * key, 1)[:, None], 0.0)
+        passed, apart = tl.zeros(key.shape, tl.float32), (r[:, None] - r[None, :])[None, :, :]
+        read += tl.where(apart == 0, tl.sum(query * key, 2)[:, :, None], 0.0)
         for distance in range(1, T):
-            near = keys & (c % T >= distance)[:, None]
+            near = keys & (r >= distance)[None, :, None]
             passed += tl.load(g + at - (distance - 1) * step, mask=near, other=0.0).to(tl.float32)
             left = tl.load(k + at - distance * step, mask=near, other=0.0).to(tl.float32) * tl.exp(passed)
-            here = (c[:, None] - c[None, :] == distance) & (c // T == c[:, None] // T)
-            scale = tl.sum(tl.where(here, length[None, :], 0.0), 1)
-            read += tl.where(here, (tl.sum(left * query, 1) * scale)[:, None], 0.0)
-            system += tl.where(here, (tl.sum(left * key, 1) * scale)[:, None], 0.0)
-        summed, at_token, start = c[None, :], c[:, None], (c // T * T)[:, None]
-        since = tl.exp2(total(((summed >= start) & (summed <= at_token)).to(tl.float32), gate))
-        until = tl.exp2(total(((summed < start + T) & (summed > at_token)).to(tl.float32), gate))
-        large, between, small = split(key * until)
-        right = tl.trans(large), tl.trans(between), tl.trans(small)
+            scale = tl.sum(tl.where(apart == distance, length[:, None, :], 0.0), 2)
+            read += tl.where(apart == distance, (tl.sum(left * query, 2) * scale)[:, :, None], 0.0)
+            system += tl.where(apart == distance, (tl.sum(left * key, 2) * scale)[:, :, None], 0.0)
+        right = turned(split(first_block(key * until)))
         read_first = product(split(query * since), right, read_first, ANSWERS)
         return read, system, read_first, product(split(key * since), right, system_first, PARTS)
 
@@ -194,71 +197,92 @@ def _kernels() -> tuple[Any, Any, Any]:
         factor, K: tl.constexpr, KP: tl.constexpr, KEYS: tl.constexpr, C: tl.constexpr, T: tl.constexpr,
         FAR: tl.constexpr, PARTS: tl.constexpr, ANSWERS: tl.constexpr,
     ):  # fmt: skip
+        # Both blocks of a chunk at once: the first dimension is that of the blocks, a warp for each.
         batch, h = head // heads, head % heads
-        c, wide = tl.arange(0, C), tl.arange(0, KEYS)
+        b, r, wide = tl.arange(0, 2), tl.arange(0, T), tl.arange(0, KEYS)
+        c = b[:, None] * T + r[None, :]
         token = first + chunk * C + c
         given, row = token < tokens, (batch * tokens + token) * heads + h
         this = head * chunks + chunk
         strength = tl.load(beta + row, mask=given, other=0.0).to(tl.float32)
-        key_squares, query_squares = tl.zeros([C, KEYS], tl.float32), tl.zeros([C, KEYS], tl.float32)
+        key_squares, query_squares = tl.zeros([2, T, KEYS], tl.float32), tl.zeros([2, T, KEYS], tl.float32)
         for start in range(0, KP, KEYS):
             i = start + wide
-            keys, at = given[:, None] & (i < K)[None, :], row[:, None] * K + i[None, :]
+            keys, at = given[:, :, None] & (i < K)[None, None, :], row[:, :, None] * K + i[None, None, :]
             key = tl.load(k + at, mask=keys, other=0.0).to(tl.float32)
             query = tl.load(q + at, mask=keys, other=0.0).to(tl.float32)
             key_squares += key * key
             query_squares += query * query
-        length = tl.div_rn(1.0, tl.sqrt_rn(tl.sum(key_squares, 1) + 1e-6))
-        asking = tl.div_rn(1.0, tl.sqrt_rn(tl.sum(query_squares, 1) + 1e-6)) * factor
-        read, system = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
-        read_first, system_first = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
-        apart = tl.zeros([C, KEYS], tl.float32)
+        length = tl.div_rn(1.0, tl.sqrt_rn(tl.sum(key_squares, 2) + 1e-6))
+        asking = tl.div_rn(1.0, tl.sqrt_rn(tl.sum(query_squares, 2) + 1e-6)) * factor
+        read, system = tl.zeros([2, T, T], tl.float32), tl.zeros([2, T, T], tl.float32)
+        read_first, system_first = tl.zeros([2, T, T], tl.float32), tl.zeros([2, T, T], tl.float32)
+        lowest, early, second = tl.zeros([2, KEYS], tl.float32), (r < T // 2)[None, :, None], (b == 1)[:, None, None]
         for start in range(0, KP, KEYS):
             i = start + wide
-            keys, at = given[:, None] & (i < K)[None, :], row[:, None] * K + i[None, :]
-            key = tl.load(k + at, mask=keys, other=0.0).to(tl.float32) * length[:, None]
-            query = tl.load(q + at, mask=keys, other=0.0).to(tl.float32) * asking[:, None]
+            keys, at = given[:, :, None] & (i < K)[None, None, :], row[:, :, None] * K + i[None, None, :]
+            key = tl.load(k + at, mask=keys, other=0.0).to(tl.float32) * length[:, :, None]
+            query = tl.load(q + at, mask=keys, other=0.0).to(tl.float32) * asking[:, :, None]
             gate = tl.load(g + at, mask=keys, other=0.0).to(tl.float32)
-            tl.store(decay + this * KP + i, exp(tl.sum(gate, 0)))
+            until_middle = tl.sum(tl.where(early, gate, 0.0), 1)
+            from_middle = tl.sum(tl.where(early, 0.0, gate), 1)
+            lowest, whole = tl.minimum(lowest, tl.minimum(until_middle, from_middle)), until_middle + from_middle
+            of_first = tl.sum(tl.where((b == 0)[:, None], whole, 0.0), 0)
+            of_second = tl.sum(tl.where((b == 1)[:, None], whole, 0.0), 0)
+            to_middle = tl.sum(tl.where((b == 1)[:, None], until_middle, 0.0), 0)
+            tl.store(decay + this * KP + i, of_first + of_second)
             # A gate that leaves nothing must not be -inf: that times 0 is NaN. From here on gates are powers of 2.
-            gate = split(tl.where(gate < -1000.0, -1000.0, gate) * 1.4426950408889634)
-            place = c[:, None] * KP + i[None, :]
-            since = tl.exp2(total((c[None, :] <= c[:, None]).to(tl.float32), gate))
-            keep(asks + this * PARTS * C * KP + place, C * KP, key * since, PARTS)
-            keep(queries + this * ANSWERS * C * KP + place, C * KP, query * since, ANSWERS)
-            until = tl.exp2(total((c[None, :] > c[:, None]).to(tl.float32), gate))
-            keep(writes + this * PARTS * C * KP + place, C * KP, key * until, PARTS)
+            gate = tl.where(gate < -1000.0, -1000.0, gate) * LOG2_E
+            to_middle = tl.exp2(to_middle * LOG2_E)[None, None, :]
+            before, after = tl.exp2(of_first * LOG2_E)[None, None, :], tl.exp2(of_second * LOG2_E)[None, None, :]
+            parts = split(gate)
+            place = c[:, :, None] * KP + i[None, None, :]
+            since, until = tl.exp2(total(r[None, :] <= r[:, None], parts)), tl.exp2(total(r[None, :] > r[:, None], parts))
+            passed = tl.where(second, since * before, since)
+            keep(asks + this * PARTS * C * KP + place, C * KP, key * passed, PARTS)
+            keep(queries + this * ANSWERS * C * KP + place, C * KP, query * passed, ANSWERS)
+            keep(writes + this * PARTS * C * KP + place, C * KP, key * tl.where(second, until, until * after), PARTS)
             if FAR:
                 read, system, read_first, system_first = far_pairs(
-                    k, g, at, heads * K, keys, length, key, query, gate, read, system, read_first, system_first, c,
-                    T, PARTS, ANSWERS,
+                    k, g, at, heads * K, keys, length, key, query, since, until, read, system, read_first, system_first,
+                    r, T, PARTS, ANSWERS,
                 )  # fmt: skip
             else:
-                read, system, read_first, system_first, here = near_pairs(
-                    key, query, gate, read, system, read_first, system_first, c, T, PARTS, ANSWERS
+                read, system, read_first, system_first = near_pairs(
+                    key, query, parts, until * to_middle, read, system, read_first, system_first, r, T, PARTS, ANSWERS
                 )
-                apart = tl.maximum(apart, here)
         if not FAR:
-            near = tl.max(tl.max(apart, 1), 0) <= 86.0
-            tl.store(far + this, 1 - near.to(tl.int32))
-        same = (c // T)[:, None] == (c // T)[None, :]
-        read = tl.where(same, read, read_first)
-        read = tl.where(c[:, None] >= c[None, :], read, 0.0)
-        pairs = c[:, None] * C + c[None, :]
-        keep(reads + this * ANSWERS * C * C + pairs, C * C, read, ANSWERS)
-        system = tl.where(same, system, system_first)
-        system = tl.where(c[:, None] > c[None, :], system * strength[:, None], 0.0)
+            # From the middle on and back to it: beyond this a factor or its inverse would leave float32.
+            tl.store(far + this, (tl.min(tl.min(lowest, 1), 0) < -60.0).to(tl.int32))
+        # Sums of gates of a chunk are few: their exponential is taken here, once for each.
+        tl.debug_barrier()
+        i = tl.arange(0, KP)
+        tl.store(decay + this * KP + i, exp(tl.load(decay + this * KP + i)))
+        on, off = b[:, None, None] * T, (1 - b)[:, None, None] * T
+        pairs = c[:, :, None] * C + r[None, None, :]
+        reads += this * ANSWERS * C * C + pairs
+        keep(reads + on, C * C, tl.where((r[:, None] >= r[None, :])[None, :, :], read, 0.0), ANSWERS)
+        keep(reads + off, C * C, tl.where(second, read_first, 0.0), ANSWERS)
+        below = (r[:, None] > r[None, :])[None, :, :]
+        system = tl.where(below, system * strength[:, :, None], 0.0)
+        system_first = tl.where(second, system_first * strength[:, :, None], 0.0)
         # The inverse: of pairs, then of twice as many tokens, whose corner is minus two products.
-        inverse = (c[:, None] == c[None, :]).to(tl.float32)
-        inverse -= tl.where((c // 2)[:, None] == (c // 2)[None, :], system, 0.0)
-        zero = tl.zeros([C, C], tl.float32)
-        for level in range(1, 5):
-            part = c >> level
-            here = (part % 2 == 1)[:, None] & (part[:, None] == part[None, :] + 1)
+        inverse = tl.where((r[:, None] == r[None, :])[None, :, :], 1.0, 0.0)
+        inverse = inverse - tl.where(((r // 2)[:, None] == (r // 2)[None, :])[None, :, :], system, 0.0)
+        zero = tl.zeros([2, T, T], tl.float32)
+        for level in range(1, 4):
+            part = r >> level
+            here = ((part % 2 == 1)[:, None] & (part[:, None] == part[None, :] + 1))[None, :, :]
             parts = split(inverse)
             corner = product(split(tl.where(here, system, 0.0)), parts, zero, PARTS)
             inverse -= product(parts, split(corner), zero, PARTS)
-        keep(solves + this * PARTS * C * C + pairs, C * C, inverse * strength[None, :], PARTS)
+        corner = product(split(system_first), split(first_block(inverse)), zero, PARTS)
+        corner = zero - product(split(inverse), split(corner), zero, PARTS)
+        solves += this * PARTS * C * C + pairs
+        columns = tl.load(beta + row, mask=given, other=0.0).to(tl.float32)[:, None, :]
+        keep(solves + on, C * C, inverse * columns, PARTS)
+        first_columns = tl.sum(tl.where((b == 0)[:, None, None], columns, 0.0), 0)[None, :, :]
+        keep(solves + off, C * C, corner * first_columns, PARTS)
 
     @triton.jit
     def prepare(
