@@ -22,7 +22,9 @@ import torch
 
 from day0.devices.current import on_its_device
 from day0.implementation import Constraints, Implementation, Limit, TensorLimit
+from day0.kernels.triton._kda_pairs import pairs_of_a_chunk
 from day0.kernels.triton._math import functions
+from day0.kernels.triton._parts import parts_of_float32
 from day0.kernels.triton._tiles import processors, sizes
 from day0.kernels.triton._triton import FLOATS, has_triton, next_power_of_2, triton_and_language
 from day0.reference_ops.kda_chunked import validate
@@ -32,17 +34,16 @@ __all__ = ["CHOICES", "IMPLEMENTATIONS", "STARTS", "TILES"]
 tl: Any = None
 """`triton.language`, which Triton looks up in this module by this name; set at the first call, as the next are."""
 exp: Any = None
-top: Any = None
 split: Any = None
 product: Any = None
 keep: Any = None
-kept_parts: Any = None
+kept: Any = None
 total: Any = None
-turned: Any = None
 first_block: Any = None
 near_pairs: Any = None
 far_pairs: Any = None
 inside: Any = None
+joined: Any = None
 LOG2_E: Any = None
 
 BLOCK = 16
@@ -58,20 +59,19 @@ TILES = {
     "warps": 8,
     "stages": 2,
     "precision": 3,
-    "answers": 2,
     "chunks": 1 << 14,
 }
 """Key channels that a program of `prepare` works on at once, value channels of one of `across`. Precision: parts in
-bfloat16 of what is multiplied, 8 bits each; with 2 the state is wrong by 1e-5 and the check says so. `answers` is that of
-products that only an output in bfloat16 comes from; other outputs take `precision`. So many `chunks` of all heads are
-prepared at once, in 1 GB at 128 channels; longer sequences go in parts."""
+bfloat16 of what is multiplied, 8 bits each; with 2 the state is wrong by 1e-5 and the check says so. So many `chunks` of
+all heads are prepared at once, in 1.4 GB at 128 channels; longer sequences go in parts."""
+ANSWERS = 2
+"""Parts of what only an output in bfloat16 comes from; with 1, lines of it are 5 times as wrong as bfloat16 makes them."""
 CHOICES = {
     "pair_warps": (1, 2),
     "keys": (16, 32, 64),
     "values": (16, 32, 64, 128),
     "warps": (4, 8),
     "stages": (1, 2, 3),
-    "answers": (1, 2),
     "chunks": (1 << 14, 1 << 15),
 }
 STARTS = (
@@ -90,110 +90,15 @@ LARGEST = 256
 @cache
 def _kernels() -> tuple[Any, Any, Any]:
     """Return the kernel for the inside of chunks, the one for those with far gates, and the one through all of them."""
-    global tl, exp, top, split, product, keep, kept_parts, total, turned, first_block, near_pairs, far_pairs, inside, LOG2_E
+    global tl, exp, LOG2_E, split, product, keep, kept, total, first_block, near_pairs, far_pairs, inside, joined
     triton, tl = triton_and_language()
     exp, LOG2_E = functions().exp, tl.constexpr(1.4426950408889634)
-
-    @triton.jit
-    def top(bits):
-        return (bits >> 16).to(tl.int16).to(tl.bfloat16, bitcast=True)
-
-    @triton.jit
-    def split(x):
-        # Three numbers of 8 bits whose sum is x: cut off, which is exact and quicker than to round.
-        bits = x.to(tl.int32, bitcast=True)
-        rest = x - (bits & -65536).to(tl.float32, bitcast=True)
-        rest_bits = rest.to(tl.int32, bitcast=True)
-        small = rest - (rest_bits & -65536).to(tl.float32, bitcast=True)
-        return top(bits), top(rest_bits), top(small.to(tl.int32, bitcast=True))
-
-    @triton.jit
-    def product(a, b, result, PARTS: tl.constexpr):
-        # Of parts; what is left out is below the last bit of PARTS parts. Small ones first.
-        if PARTS == 3:
-            result = tl.dot(a[2], b[0], result)
-            result = tl.dot(a[1], b[1], result)
-            result = tl.dot(a[0], b[2], result)
-        if PARTS >= 2:
-            result = tl.dot(a[1], b[0], result)
-            result = tl.dot(a[0], b[1], result)
-        return tl.dot(a[0], b[0], result)
-
-    @triton.jit
-    def keep(to, step, x, PARTS: tl.constexpr):
-        large, middle, small = split(x)
-        tl.store(to, large)
-        if PARTS >= 2:
-            tl.store(to + step, middle)
-        if PARTS == 3:
-            tl.store(to + 2 * step, small)
-
-    @triton.jit
-    def kept_parts(at, step, PARTS: tl.constexpr):
-        large = tl.load(at)
-        middle, small = large, large
-        if PARTS >= 2:
-            middle = tl.load(at + step)
-        if PARTS == 3:
-            small = tl.load(at + 2 * step)
-        return large, middle, small
-
-    @triton.jit
-    def total(chosen, gate):
-        # Sums of gates as products with -1, 0 and 1, which no bit of a gate is lost in.
-        chosen = tl.broadcast_to(chosen.to(tl.float32).to(tl.bfloat16)[None, :, :], [2, chosen.shape[0], chosen.shape[1]])
-        return tl.dot(chosen, gate[0], tl.dot(chosen, gate[1], tl.dot(chosen, gate[2])))
-
-    @triton.jit
-    def turned(parts):
-        return tl.permute(parts[0], (0, 2, 1)), tl.permute(parts[1], (0, 2, 1)), tl.permute(parts[2], (0, 2, 1))
-
-    @triton.jit
-    def first_block(x):
-        # What belongs to the first block, for both.
-        b = tl.arange(0, 2)[:, None, None]
-        return tl.broadcast_to(tl.sum(tl.where(b == 0, x, 0.0), 0)[None, :, :], x.shape)
-
-    @triton.jit
-    def near_pairs(
-        key, query, gate, until, read, system, read_first, system_first, r, T: tl.constexpr, PARTS: tl.constexpr,
-        ANSWERS: tl.constexpr,
-    ):  # fmt: skip
-        # From the middle of each block on, and back to it; the second block reads the first through its own middle.
-        summed, at_token = r[None, :], r[:, None]
-        on = ((summed >= T // 2) & (summed <= at_token)).to(tl.float32)
-        back = ((summed < T // 2) & (summed > at_token)).to(tl.float32)
-        apart = total(on - back, gate)
-        rise, fall = tl.exp2(apart), tl.exp2(-apart)
-        left, asking, right = split(key * rise), split(query * rise), turned(split(key * fall))
-        read, system = product(asking, right, read, ANSWERS), product(left, right, system, PARTS)
-        right = turned(split(first_block(key * until)))
-        read_first = product(asking, right, read_first, ANSWERS)
-        system_first = product(left, right, system_first, PARTS)
-        return read, system, read_first, system_first
-
-    @triton.jit
-    def far_pairs(
-        k, g, at, step, keys, length, key, query, since, until, read, system, read_first, system_first, r,
-        T: tl.constexpr, PARTS: tl.constexpr, ANSWERS: tl.constexpr,
-    ):  # fmt: skip
-        # By their distance: the gates between two tokens of a block are added up one after the other.
-        passed, apart = tl.zeros(key.shape, tl.float32), (r[:, None] - r[None, :])[None, :, :]
-        read += tl.where(apart == 0, tl.sum(query * key, 2)[:, :, None], 0.0)
-        for distance in range(1, T):
-            near = keys & (r >= distance)[None, :, None]
-            passed += tl.load(g + at - (distance - 1) * step, mask=near, other=0.0).to(tl.float32)
-            left = tl.load(k + at - distance * step, mask=near, other=0.0).to(tl.float32) * tl.exp(passed)
-            scale = tl.sum(tl.where(apart == distance, length[:, None, :], 0.0), 2)
-            read += tl.where(apart == distance, (tl.sum(left * query, 2) * scale)[:, :, None], 0.0)
-            system += tl.where(apart == distance, (tl.sum(left * key, 2) * scale)[:, :, None], 0.0)
-        right = turned(split(first_block(key * until)))
-        read_first = product(split(query * since), right, read_first, ANSWERS)
-        return read, system, read_first, product(split(key * since), right, system_first, PARTS)
+    split, product, keep, kept = parts_of_float32()
+    total, first_block, near_pairs, far_pairs = pairs_of_a_chunk()
 
     @triton.jit
     def inside(
-        q, k, g, beta, asks, writes, queries, reads, solves, decay, far, head, chunk, first, tokens, heads, chunks,
+        q, k, g, beta, asks, writes, reads, solves, decay, far, head, chunk, first, tokens, heads, chunks,
         factor, K: tl.constexpr, KP: tl.constexpr, KEYS: tl.constexpr, C: tl.constexpr, T: tl.constexpr,
         FAR: tl.constexpr, PARTS: tl.constexpr, ANSWERS: tl.constexpr,
     ):  # fmt: skip
@@ -237,10 +142,19 @@ def _kernels() -> tuple[Any, Any, Any]:
             before, after = tl.exp2(of_first * LOG2_E)[None, None, :], tl.exp2(of_second * LOG2_E)[None, None, :]
             parts = split(gate)
             place = c[:, :, None] * KP + i[None, None, :]
-            since, until = tl.exp2(total(r[None, :] <= r[:, None], parts)), tl.exp2(total(r[None, :] > r[:, None], parts))
+            since, until = (
+                tl.exp2(total(r[None, :] <= r[:, None], parts)),
+                tl.exp2(total(r[None, :] > r[:, None], parts)),
+            )
             passed = tl.where(second, since * before, since)
-            keep(asks + this * PARTS * C * KP + place, C * KP, key * passed, PARTS)
-            keep(queries + this * ANSWERS * C * KP + place, C * KP, query * passed, ANSWERS)
+            # Parts of queries and keys together: what multiplies the same parts of the state is one product.
+            asked = asks + this * (PARTS + ANSWERS) * C * KP + place
+            large, middle, small = split(query * passed)
+            tl.store(asked, large)
+            tl.store(asked + C * KP, middle)
+            keep(asked + 2 * C * KP, C * KP, key * passed, PARTS)
+            if ANSWERS == 3:
+                tl.store(asked + (2 + PARTS) * C * KP, small)
             keep(writes + this * PARTS * C * KP + place, C * KP, key * tl.where(second, until, until * after), PARTS)
             if FAR:
                 read, system, read_first, system_first = far_pairs(
@@ -286,19 +200,19 @@ def _kernels() -> tuple[Any, Any, Any]:
 
     @triton.jit
     def prepare(
-        q, k, g, beta, asks, writes, queries, reads, solves, decay, far, first, tokens, heads, chunks, factor,
+        q, k, g, beta, asks, writes, reads, solves, decay, far, first, tokens, heads, chunks, factor,
         K: tl.constexpr, KP: tl.constexpr, KEYS: tl.constexpr, C: tl.constexpr, T: tl.constexpr,
         PARTS: tl.constexpr, ANSWERS: tl.constexpr,
     ):  # fmt: skip
         head, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
         inside(
-            q, k, g, beta, asks, writes, queries, reads, solves, decay, far, head, chunk, first, tokens, heads, chunks,
+            q, k, g, beta, asks, writes, reads, solves, decay, far, head, chunk, first, tokens, heads, chunks,
             factor, K, KP, KEYS, C, T, False, PARTS, ANSWERS,
         )  # fmt: skip
 
     @triton.jit
     def distant(
-        q, k, g, beta, asks, writes, queries, reads, solves, decay, far, first, tokens, heads, chunks, factor,
+        q, k, g, beta, asks, writes, reads, solves, decay, far, first, tokens, heads, chunks, factor,
         K: tl.constexpr, KP: tl.constexpr, KEYS: tl.constexpr, C: tl.constexpr, T: tl.constexpr,
         PARTS: tl.constexpr, ANSWERS: tl.constexpr, GROUP: tl.constexpr,
     ):  # fmt: skip
@@ -308,14 +222,27 @@ def _kernels() -> tuple[Any, Any, Any]:
         for chunk in range(start, start + left * min(GROUP, chunks - start)):
             if tl.load(far + head * chunks + chunk) == 1:
                 inside(
-                    q, k, g, beta, asks, writes, queries, reads, solves, decay, far, head, chunk, first, tokens, heads,
+                    q, k, g, beta, asks, writes, reads, solves, decay, far, head, chunk, first, tokens, heads,
                     chunks, factor, K, KP, KEYS, C, T, True, PARTS, ANSWERS,
                 )  # fmt: skip
 
     @triton.jit
+    def joined(a, at, C: tl.constexpr, PARTS: tl.constexpr):
+        # With two parts that lie one behind the other as one product, then what else 24 bits need.
+        c, more = tl.arange(0, C), tl.arange(0, 2 * C)
+        two = tl.trans(tl.load(at + more[:, None] * C + c[None, :]))
+        found = tl.dot(a[0], two, tl.dot(a[1], two))
+        found = tl.sum(tl.reshape(found, [found.shape[0], 2, C]), 1)
+        if PARTS == 3:
+            at += c[:, None] * C + c[None, :]
+            small = tl.dot(a[2], tl.trans(tl.load(at)))
+            found += tl.dot(a[0], tl.trans(tl.load(at + 2 * C * C)), small)
+        return found
+
+    @triton.jit
     def across(
-        v, asks, writes, queries, reads, solves, decay, state, new, out, first, tokens, heads, chunks, step_k, step_v,
-        to_k, to_v, K: tl.constexpr, KP: tl.constexpr, V: tl.constexpr, VALUES: tl.constexpr, C: tl.constexpr,
+        v, asks, writes, reads, solves, decay, state, new, out, first, tokens, heads, chunks, step_k, step_v, to_k, to_v,
+        K: tl.constexpr, KP: tl.constexpr, V: tl.constexpr, VALUES: tl.constexpr, C: tl.constexpr,
         PARTS: tl.constexpr, ANSWERS: tl.constexpr,
     ):  # fmt: skip
         head = tl.program_id(0).to(tl.int64)
@@ -325,27 +252,31 @@ def _kernels() -> tuple[Any, Any, Any]:
         inner = (j < V)[:, None] & (i < K)[None, :]
         at_state = head * K * V + j[:, None] * step_v + i[None, :] * step_k
         held = tl.load(state + at_state, mask=inner, other=0.0).to(tl.float32)
-        zero, wide, square = tl.zeros([VALUES, C], tl.float32), c[:, None] * KP + i[None, :], c[:, None] * C + c[None, :]
+        wide, four = c[:, None] * KP + i[None, :], tl.arange(0, 4 * C)[:, None] * KP + i[None, :]
         for chunk in range(chunks):
             this = head * chunks + chunk
             token = first + chunk * C + c
             shown = (j < V)[:, None] & (token < tokens)[None, :]
             at = ((batch * tokens + token) * heads + h)[None, :] * V + j[:, None]
             value = tl.load(v + at, mask=shown, other=0.0).to(tl.float32)
-            before = split(held)
-            large, middle, small = kept_parts(asks + this * PARTS * C * KP + wide, C * KP, PARTS)
-            value -= product(before, (tl.trans(large), tl.trans(middle), tl.trans(small)), zero, PARTS)
-            large, middle, small = kept_parts(solves + this * PARTS * C * C + square, C * C, PARTS)
-            change = product(split(value), (tl.trans(large), tl.trans(middle), tl.trans(small)), zero, PARTS)
-            change = split(change)
+            before, asked = split(held), asks + this * (PARTS + ANSWERS) * C * KP
+            # Two parts of queries and two of keys against two parts of the state; then what else 24 bits need.
+            many = tl.trans(tl.load(asked + four))
+            found = tl.reshape(tl.dot(before[0], many, tl.dot(before[1], many)), [VALUES, 2, 2, C])
+            result, lost = tl.split(tl.permute(found, (0, 2, 3, 1)))
+            result, lost = tl.sum(result, 1), tl.sum(lost, 1)
+            if PARTS == 3:
+                small = tl.dot(before[2], tl.trans(tl.load(asked + 2 * C * KP + wide)))
+                lost += tl.dot(before[0], tl.trans(tl.load(asked + 4 * C * KP + wide)), small)
+            if ANSWERS == 3:
+                small = tl.dot(before[2], tl.trans(tl.load(asked + wide)))
+                result += tl.dot(before[0], tl.trans(tl.load(asked + (2 + PARTS) * C * KP + wide)), small)
+            change = split(joined(split(value - lost), solves + this * PARTS * C * C, C, PARTS))
             # What the state before the chunk says to its queries, and what its own tokens have written since.
-            large, middle, small = kept_parts(queries + this * ANSWERS * C * KP + wide, C * KP, ANSWERS)
-            result = product(before, (tl.trans(large), tl.trans(middle), tl.trans(small)), zero, ANSWERS)
-            large, middle, small = kept_parts(reads + this * ANSWERS * C * C + square, C * C, ANSWERS)
-            result = product(change, (tl.trans(large), tl.trans(middle), tl.trans(small)), result, ANSWERS)
+            result += joined(change, reads + this * ANSWERS * C * C, C, ANSWERS)
             tl.store(out + at, result.to(out.dtype.element_ty), mask=shown)
             whole = tl.load(decay + this * KP + i)
-            left = kept_parts(writes + this * PARTS * C * KP + wide, C * KP, PARTS)
+            left = kept(writes + this * PARTS * C * KP + wide, C * KP, PARTS)
             held = product(change, left, held * whole[None, :], PARTS)
         at_state = head * K * V + j[:, None] * to_v + i[None, :] * to_k
         tl.store(new + at_state, held.to(new.dtype.element_ty), mask=inner)
@@ -402,22 +333,22 @@ def _part(
     q_BSHK, k_BSHK, v_BSHV, g_BSHK, beta_BSH = inputs
     values, rows, wide = out_BSHV.shape[-1], batch * heads, next_power_of_2(keys, 16)
     parts = tile["precision"]
-    answers = min(parts, tile["answers"]) if out_BSHV.dtype == torch.bfloat16 else parts
+    answers = ANSWERS if out_BSHV.dtype == torch.bfloat16 else parts
 
     def scratch(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
         return torch.empty(rows, chunks, *shape, dtype=dtype, device=out_BSHV.device)
 
-    asks, writes, queries = (scratch(number, CHUNK, wide) for number in (parts, parts, answers))
+    asks, writes = (scratch(number, CHUNK, wide) for number in (parts + answers, parts))
     reads, solves = (scratch(number, CHUNK, CHUNK) for number in (answers, parts))
     decay, far = scratch(wide, dtype=torch.float32), scratch(dtype=torch.int32)
-    made, counts = (asks, writes, queries, reads, solves, decay), (first, tokens, heads, chunks)
+    made, counts = (asks, writes, reads, solves, decay), (first, tokens, heads, chunks)
     shapes = {"K": keys, "KP": wide, "C": CHUNK, "PARTS": parts, "ANSWERS": answers}
     prepare, distant, across = _kernels()
     if chunks:
         given = (q_BSHK, k_BSHK, g_BSHK, beta_BSH, *made, far, *counts, keys**-0.5)
         pairs = {"KEYS": min(tile["keys"], wide), "T": BLOCK, "num_stages": 1, **shapes}
         prepare[(rows, chunks)](*given, num_warps=tile["pair_warps"], **pairs)
-        distant[(rows, -(-chunks // GROUP))](*given, GROUP=GROUP, num_warps=4, **pairs)
+        distant[(rows, -(-chunks // GROUP))](*given, GROUP=GROUP, num_warps=tile["pair_warps"], **pairs)
     size, stages = _of_a_program(tile, rows, wide, next_power_of_2(values, 16), out_BSHV.device)
     across[(rows, -(-values // size))](
         v_BSHV, *made, state, new, out_BSHV, *counts, *steps,

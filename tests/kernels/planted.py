@@ -72,8 +72,8 @@ PLANTED = {
     ),
     "state_before_the_chunk_unread": Planted(
         operator="kda_chunked",
-        right="tl.trans(small)), result, ANSWERS)",
-        wrong="tl.trans(small)), zero, ANSWERS)",
+        right="result += joined(",
+        wrong="result = joined(",
     ),
     "state_not_decayed": Planted(operator="kda_chunked", right="held * whole[None, :]", wrong="held"),
     "own_key_unread": Planted(
