@@ -42,6 +42,7 @@ total: Any = None
 first_block: Any = None
 near_pairs: Any = None
 far_pairs: Any = None
+of_gates: Any = None
 inside: Any = None
 joined: Any = None
 LOG2_E: Any = None
@@ -90,11 +91,51 @@ LARGEST = 256
 @cache
 def _kernels() -> tuple[Any, Any, Any]:
     """Return the kernel for the inside of chunks, the one for those with far gates, and the one through all of them."""
-    global tl, exp, LOG2_E, split, product, keep, kept, total, first_block, near_pairs, far_pairs, inside, joined
+    global \
+        tl, \
+        exp, \
+        LOG2_E, \
+        split, \
+        product, \
+        keep, \
+        kept, \
+        total, \
+        first_block, \
+        near_pairs, \
+        far_pairs, \
+        of_gates, \
+        inside, \
+        joined
     triton, tl = triton_and_language()
     exp, LOG2_E = functions().exp, tl.constexpr(1.4426950408889634)
     split, product, keep, kept = parts_of_float32()
     total, first_block, near_pairs, far_pairs = pairs_of_a_chunk()
+
+    @triton.jit
+    def of_gates(
+        g, decay, far, batch, h, this, start, tokens, heads, K: tl.constexpr, KP: tl.constexpr, T: tl.constexpr,
+        FAR: tl.constexpr,
+    ):  # fmt: skip
+        # What a chunk leaves of the state, each block of it, and the first half of the second: sums of halves of blocks.
+        half, i = tl.arange(0, 4), tl.arange(0, KP)
+        gates = tl.zeros([4, KP], tl.float32)
+        for token in tl.static_range(T // 2):
+            at = start + half * (T // 2) + token
+            keys, row = (at < tokens)[:, None] & (i < K)[None, :], (batch * tokens + at) * heads + h
+            gates += tl.load(g + row[:, None] * K + i[None, :], mask=keys, other=0.0).to(tl.float32)
+        of_first = tl.sum(tl.where((half < 2)[:, None], gates, 0.0), 0)
+        of_second = tl.sum(tl.where((half < 2)[:, None], 0.0, gates), 0)
+        to_middle = tl.sum(tl.where((half == 2)[:, None], gates, 0.0), 0)
+        left = decay + this * 4 * KP + i
+        tl.store(left, exp(of_first + of_second))
+        tl.store(left + KP, tl.exp2(of_first * LOG2_E))
+        tl.store(left + 2 * KP, tl.exp2(of_second * LOG2_E))
+        tl.store(left + 3 * KP, tl.exp2(to_middle * LOG2_E))
+        if not FAR:
+            # From the middle of a block on and back to it: beyond this a factor or its inverse would leave float32.
+            tl.store(far + this, (tl.min(tl.min(gates, 1), 0) < -60.0).to(tl.int32))
+        # Other threads of the program read it.
+        tl.debug_barrier()
 
     @triton.jit
     def inside(
@@ -110,6 +151,7 @@ def _kernels() -> tuple[Any, Any, Any]:
         given, row = token < tokens, (batch * tokens + token) * heads + h
         this = head * chunks + chunk
         strength = tl.load(beta + row, mask=given, other=0.0).to(tl.float32)
+        of_gates(g, decay, far, batch, h, this, first + chunk * C, tokens, heads, K, KP, T, FAR)
         key_squares, query_squares = tl.zeros([2, T, KEYS], tl.float32), tl.zeros([2, T, KEYS], tl.float32)
         for start in range(0, KP, KEYS):
             i = start + wide
@@ -122,30 +164,20 @@ def _kernels() -> tuple[Any, Any, Any]:
         asking = tl.div_rn(1.0, tl.sqrt_rn(tl.sum(query_squares, 2) + 1e-6)) * factor
         read, system = tl.zeros([2, T, T], tl.float32), tl.zeros([2, T, T], tl.float32)
         read_first, system_first = tl.zeros([2, T, T], tl.float32), tl.zeros([2, T, T], tl.float32)
-        lowest, early, second = tl.zeros([2, KEYS], tl.float32), (r < T // 2)[None, :, None], (b == 1)[:, None, None]
+        second = (b == 1)[:, None, None]
         for start in range(0, KP, KEYS):
             i = start + wide
             keys, at = given[:, :, None] & (i < K)[None, None, :], row[:, :, None] * K + i[None, None, :]
             key = tl.load(k + at, mask=keys, other=0.0).to(tl.float32) * length[:, :, None]
             query = tl.load(q + at, mask=keys, other=0.0).to(tl.float32) * asking[:, :, None]
             gate = tl.load(g + at, mask=keys, other=0.0).to(tl.float32)
-            until_middle = tl.sum(tl.where(early, gate, 0.0), 1)
-            from_middle = tl.sum(tl.where(early, 0.0, gate), 1)
-            lowest, whole = tl.minimum(lowest, tl.minimum(until_middle, from_middle)), until_middle + from_middle
-            of_first = tl.sum(tl.where((b == 0)[:, None], whole, 0.0), 0)
-            of_second = tl.sum(tl.where((b == 1)[:, None], whole, 0.0), 0)
-            to_middle = tl.sum(tl.where((b == 1)[:, None], until_middle, 0.0), 0)
-            tl.store(decay + this * KP + i, of_first + of_second)
             # A gate that leaves nothing must not be -inf: that times 0 is NaN. From here on gates are powers of 2.
             gate = tl.where(gate < -1000.0, -1000.0, gate) * LOG2_E
-            to_middle = tl.exp2(to_middle * LOG2_E)[None, None, :]
-            before, after = tl.exp2(of_first * LOG2_E)[None, None, :], tl.exp2(of_second * LOG2_E)[None, None, :]
-            parts = split(gate)
-            place = c[:, :, None] * KP + i[None, None, :]
-            since, until = (
-                tl.exp2(total(r[None, :] <= r[:, None], parts)),
-                tl.exp2(total(r[None, :] > r[:, None], parts)),
-            )
+            parts, place = split(gate), c[:, :, None] * KP + i[None, None, :]
+            since = tl.exp2(total(r[None, :] <= r[:, None], parts))
+            until = tl.exp2(total(r[None, :] > r[:, None], parts))
+            left = decay + this * 4 * KP + i[None, None, :]
+            before, after, to_middle = tl.load(left + KP), tl.load(left + 2 * KP), tl.load(left + 3 * KP)
             passed = tl.where(second, since * before, since)
             # Parts of queries and keys together: what multiplies the same parts of the state is one product.
             asked = asks + this * (PARTS + ANSWERS) * C * KP + place
@@ -165,13 +197,6 @@ def _kernels() -> tuple[Any, Any, Any]:
                 read, system, read_first, system_first = near_pairs(
                     key, query, parts, until * to_middle, read, system, read_first, system_first, r, T, PARTS, ANSWERS
                 )
-        if not FAR:
-            # From the middle on and back to it: beyond this a factor or its inverse would leave float32.
-            tl.store(far + this, (tl.min(tl.min(lowest, 1), 0) < -60.0).to(tl.int32))
-        # Sums of gates of a chunk are few: their exponential is taken here, once for each.
-        tl.debug_barrier()
-        i = tl.arange(0, KP)
-        tl.store(decay + this * KP + i, exp(tl.load(decay + this * KP + i)))
         on, off = b[:, None, None] * T, (1 - b)[:, None, None] * T
         pairs = c[:, :, None] * C + r[None, None, :]
         reads += this * ANSWERS * C * C + pairs
@@ -275,7 +300,7 @@ def _kernels() -> tuple[Any, Any, Any]:
             # What the state before the chunk says to its queries, and what its own tokens have written since.
             result += joined(change, reads + this * ANSWERS * C * C, C, ANSWERS)
             tl.store(out + at, result.to(out.dtype.element_ty), mask=shown)
-            whole = tl.load(decay + this * KP + i)
+            whole = tl.load(decay + this * 4 * KP + i)
             left = kept(writes + this * PARTS * C * KP + wide, C * KP, PARTS)
             held = product(change, left, held * whole[None, :], PARTS)
         at_state = head * K * V + j[:, None] * to_v + i[None, :] * to_k
@@ -340,7 +365,7 @@ def _part(
 
     asks, writes = (scratch(number, CHUNK, wide) for number in (parts + answers, parts))
     reads, solves = (scratch(number, CHUNK, CHUNK) for number in (answers, parts))
-    decay, far = scratch(wide, dtype=torch.float32), scratch(dtype=torch.int32)
+    decay, far = scratch(4, wide, dtype=torch.float32), scratch(dtype=torch.int32)
     made, counts = (asks, writes, reads, solves, decay), (first, tokens, heads, chunks)
     shapes = {"K": keys, "KP": wide, "C": CHUNK, "PARTS": parts, "ANSWERS": answers}
     prepare, distant, across = _kernels()

@@ -67,8 +67,8 @@ PLANTED = {
     ),
     "gate_of_the_wrong_sign": Planted(
         operator="kda_chunked",
-        right="since, until = tl.exp2(total(r[None, :] <= r[:, None], parts))",
-        wrong="since, until = tl.exp2(-total(r[None, :] <= r[:, None], parts))",
+        right="since = tl.exp2(total(",
+        wrong="since = tl.exp2(-total(",
     ),
     "state_before_the_chunk_unread": Planted(
         operator="kda_chunked",
