@@ -14,7 +14,7 @@ __all__ = ["OTHERWISE", "hard_calls"]
 BF16 = torch.bfloat16
 NAN, INF = float("nan"), float("inf")
 
-OTHERWISE = {"kda_chunked": {"values": 16, "parts": 2}}
+OTHERWISE = {"kda_chunked": {"values": 16, "keys": 16}}
 """Tiles that run other code: a kernel is judged with them as `tiles:NAME`."""
 
 

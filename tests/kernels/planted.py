@@ -67,33 +67,37 @@ PLANTED = {
     ),
     "gate_of_the_wrong_sign": Planted(
         operator="kda_chunked",
-        right="since = tl.exp(tl.dot(before, bounded",
-        wrong="since = tl.exp(-tl.dot(before, bounded",
+        right="since = tl.exp2(total(",
+        wrong="since = tl.exp2(-total(",
     ),
     "state_before_the_chunk_unread": Planted(
         operator="kda_chunked",
-        right="return tl.dot(change, tl.trans(read), result, input_precision=ANSWERS)",
-        wrong="return tl.dot(change, tl.trans(read), input_precision=ANSWERS)",
+        right="result += joined(",
+        wrong="result = joined(",
     ),
     "state_not_decayed": Planted(operator="kda_chunked", right="held * whole[None, :]", wrong="held"),
     "own_key_unread": Planted(
         operator="kda_chunked",
-        right="tl.where(c[:, None] >= c[None, :], read, 0.0)",
-        wrong="tl.where(c[:, None] > c[None, :], read, 0.0)",
+        right="(r[:, None] >= r[None, :])[None, :, :], read",
+        wrong="(r[:, None] > r[None, :])[None, :, :], read",
     ),
     "own_key_in_the_system": Planted(
         operator="kda_chunked",
-        right="tl.where(c[:, None] > c[None, :], system",
-        wrong="tl.where(c[:, None] >= c[None, :], system",
+        right="below = (r[:, None] > r[None, :])",
+        wrong="below = (r[:, None] >= r[None, :])",
     ),
     "second_half_forgets_the_first": Planted(
-        operator="kda_chunked", right="query2 * since2 * whole[None, :]", wrong="query2 * since2"
+        operator="kda_chunked", right="tl.where(second, since * before, since)", wrong="since"
     ),
-    "factors_beyond_float32": Planted(operator="kda_chunked", right="1), 0) <= 60.0", wrong="1), 0) <= 1e30"),
+    "factors_beyond_float32": Planted(operator="kda_chunked", right="< -60.0", wrong="< -1e30"),
     "state_in_bfloat16": Planted(
         operator="kda_chunked",
-        right="held = tl.dot(change, tl.trans(left), held * whole[None, :], input_precision=PRECISION)",
-        wrong="held = tl.dot(change, tl.trans(left), held * whole[None, :]).to(tl.bfloat16).to(tl.float32)",
+        right="held = product(change, left, held * whole[None, :], PARTS)",
+        wrong="held = product(change, left, held * whole[None, :], PARTS).to(tl.bfloat16).to(tl.float32)",
     ),
-    "products_in_tf32": Planted(operator="kda_chunked", right='"precision": 3,', wrong='"precision": 1,'),
+    "products_of_two_parts": Planted(operator="kda_chunked", right='"precision": 3,', wrong='"precision": 2,'),
+    "corner_of_the_inverse_forgotten": Planted(
+        operator="kda_chunked", right="keep(solves + off, C * C, corner", wrong="keep(solves + off, C * C, 0.0 * corner"
+    ),
+    "distant_chunks_left_out": Planted(operator="kda_chunked", right="+ chunk) == 1:", wrong="+ chunk) == 2:"),
 }
