@@ -143,7 +143,17 @@ def long_chunks(generator: torch.Generator) -> list[Call]:
     g, beta = torch.full((1, 50, 1, 20), -1e-4), torch.full((1, 50, 1), 0.999)
     # Gates that a model without a bound has: large ones in single places.
     spikes = torch.where(torch.rand(1, 50, 1, 20, generator=generator) < 0.1, -80.0, -0.01)
-    return [*chunks(generator), ((q, k, v, g, beta, state), {}), ((q.to(BF16), k, v, spikes, beta, state), {})]
+    calls = [*chunks(generator), ((q, k, v, g, beta, state), {}), ((q.to(BF16), k, v, spikes, beta, state), {})]
+    return [*calls, ordinary_chunks(generator)]
+
+
+def ordinary_chunks(generator: torch.Generator) -> Call:
+    """As a model calls it, with many rows of outputs: in a few of them nearly all cancels, which few digits do not survive."""
+    rows = (2, 24, 3)
+    q, k = (torch.randn(*rows, 16, generator=generator).to(BF16) for _ in range(2))
+    v, state = torch.randn(*rows, 24, generator=generator).to(BF16), torch.randn(2, 3, 16, 24, generator=generator)
+    g, beta = -5.0 * torch.rand(*rows, 16, generator=generator), torch.rand(*rows, generator=generator)
+    return (q, k, v, g, beta, state), {}
 
 
 def experts(generator: torch.Generator) -> list[Call]:
