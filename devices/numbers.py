@@ -17,7 +17,11 @@ def numbers_as_tensors(func: Any, args: tuple[Any, ...], *, always: bool = False
     there. The dtype is the one that a wrapped number would lead to.
     """
     places = _tensor_places(func, always)
-    if not any(place < len(args) and isinstance(args[place], (bool, int, float, complex)) for place in places):
+    given = len(args)
+    for place in places:
+        if place < given and isinstance(args[place], (bool, int, float, complex)):
+            break
+    else:
         return args
     first = next((value for value in args if isinstance(value, torch.Tensor) and value.dtype != torch.bool), None)
     changed = list(args)

@@ -14,6 +14,7 @@ __all__ = [
     "device_counts",
     "device_index",
     "device_title",
+    "fallback_calls",
     "memory_allocated",
     "open_torch_device",
     "synchronize",
@@ -107,6 +108,12 @@ def device_title(device: torch.device) -> str:
     """Return what the device calls itself, such as a card's name; its torch type where it has no name."""
     ask = getattr(getattr(torch, device.type, None), "get_device_name", None)
     return str(ask(device)) if ask is not None else device.type
+
+
+def fallback_calls(device: torch.device) -> int:
+    """Return how many calls the device itself has sent to the CPU so far; 0 for a device that does not count."""
+    count = getattr(getattr(torch, device.type, None), "fallback_calls", None)
+    return int(count()) if count is not None else 0
 
 
 def device_counts(device: torch.device) -> dict[str, float]:

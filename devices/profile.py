@@ -108,6 +108,10 @@ class DeviceProfile(Part):
         lacks = any(one.layouts or one.unless for one in self.lacks.values())
         return lacks or any(one.layouts or one.conditions for one in self.operators.values())
 
+    def names(self, op: str) -> bool:
+        """Say whether a line of this profile speaks of `aten::name.overload`; if none does, only dtypes matter."""
+        return any(one in self.lacks or one in self.operators for one in (op, op.partition(".")[0]))
+
     def lack_of(
         self, op: str, dtypes: tuple[str, ...], ranks: tuple[int, ...], details: Details | None = None
     ) -> Lack | None:

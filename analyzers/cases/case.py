@@ -41,8 +41,12 @@ class Case:
 
     def generator(self) -> torch.Generator:
         """Return a generator that depends on the case alone, not on the order of cases."""
-        digest = hashlib.sha256(self.key.encode()).digest()
-        return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+        return torch.Generator().manual_seed(self.number)
+
+    @property
+    def number(self) -> int:
+        """What random numbers of the case begin with: it depends on the key alone."""
+        return int.from_bytes(hashlib.sha256(self.key.encode()).digest()[:7], "big")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

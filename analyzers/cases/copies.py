@@ -40,8 +40,9 @@ def copy_with_storages(inputs: CaseInputs, device: torch.device) -> tuple[CaseIn
         if isinstance(value, torch.Tensor):
             key = (value.untyped_storage()._cdata, value.dtype)
             if key not in storages:
-                storages[key] = storage_row(value).clone().to(device)
-                pairs.append(StoragePair(original=storage_row(value), moved=storages[key]))
+                row = storage_row(value)
+                storages[key] = row.to(device, copy=True)
+                pairs.append(StoragePair(original=row, moved=storages[key]))
             return storages[key].as_strided(value.shape, value.stride(), value.storage_offset())
         if isinstance(value, torch.device):
             return device

@@ -108,7 +108,7 @@ def _with_guard(tensor: torch.Tensor) -> torch.UntypedStorage:
     size = own.nbytes()
     room = -size % 16  # so that rows of every dtype end where the storage does
     row = torch.empty(size + room + GUARD_BYTES, dtype=torch.uint8)
-    row[:size] = torch.empty(0, dtype=torch.uint8).set_(own)
+    row.narrow(0, 0, size).copy_(torch.empty(0, dtype=torch.uint8).set_(own))
     byte = _NAN_BYTE if tensor.is_floating_point() or tensor.is_complex() else _INTEGER_BYTE
-    row[size:] = 1 if tensor.dtype == torch.bool else byte
+    row.narrow(0, size, room + GUARD_BYTES).fill_(1 if tensor.dtype == torch.bool else byte)
     return row.untyped_storage()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from day0.analyzers.checking.memory import fill_freed, poisoned
 from day0.analyzers.checking.state import put_back, snapshot
 from day0.analyzers.checking.watch import Watch, watching
 from day0.analyzers.judging.results import results
-from day0.devices.open import device_counts, synchronize
+from day0.devices.open import fallback_calls, synchronize
 
 __all__ = ["Run", "draws_random", "run_on_device", "same_bits", "seed_generators"]
 
@@ -50,7 +51,7 @@ def run_on_device(
     moved, storages = copy_with_storages(inputs, device)
     fill_freed(expected, device, watch.poison)
     seed_generators(case, device)
-    before, counted = snapshot(device), _fallbacks(device)
+    before, counted = snapshot(device), fallback_calls(device)
     error: BaseException | None = None
     output: Any = ()
     with poisoned(watch.poison), watching(watch), torch.no_grad():
@@ -71,7 +72,7 @@ def run_on_device(
         changed=changed,
         beside=watch.written_beside(),
         away=watch.went_to_cpu(got),
-        fallbacks=_fallbacks(device) - counted,
+        fallbacks=fallback_calls(device) - counted,
     )
 
 
@@ -81,7 +82,7 @@ def _call(case: Case, operator: Any, moved: CaseInputs) -> Any:
 
 def seed_generators(case: Case, device: torch.device) -> None:
     """Let the random numbers of the host and of the device begin at the same place for the same case."""
-    seed = case.generator().initial_seed() & 0x7FFF_FFFF
+    seed = case.number & 0x7FFF_FFFF
     # Not torch.manual_seed: for every kind of device that is not open yet it keeps a stack trace.
     torch.default_generator.manual_seed(seed)
     seed_all = getattr(getattr(torch, device.type, None), "manual_seed_all", None)
@@ -89,13 +90,10 @@ def seed_generators(case: Case, device: torch.device) -> None:
         seed_all(seed)
 
 
+@cache
 def draws_random(operator: Any) -> bool:
     """Say whether an operator uses up random numbers by right."""
     return torch.Tag.nondeterministic_seeded in operator.tags or "Generator" in str(operator._schema)
-
-
-def _fallbacks(device: torch.device) -> int:
-    return int(device_counts(device).get("sim_fallbacks", 0.0))
 
 
 def same_bits(one: Run, other: Run) -> bool:

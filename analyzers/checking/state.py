@@ -36,16 +36,22 @@ class _Fact:
 
 def snapshot(device: torch.device) -> Snapshot:
     """Read all settings; what this torch or this device does not have reads as None."""
-    return tuple(_read(fact) for fact in _facts(device.type))
+    facts = _facts(device.type)
+    try:
+        return tuple([fact.read() for fact in facts])
+    except USER_ERRORS:
+        return tuple(_read(fact) for fact in facts)
 
 
 def put_back(before: Snapshot, device: torch.device, *, draws: bool) -> tuple[str, ...]:
     """Put every setting that changed back and return their names; `draws` for operators that use up random numbers."""
     changed = []
-    for fact, old in zip(_facts(device.type), before, strict=True):
-        now = _read(fact)
-        if _same(old, now):
+    written = False
+    for fact, old, seen in zip(_facts(device.type), before, snapshot(device), strict=True):
+        now = _read(fact) if written else seen  # one that is put back may take others with it
+        if old is now or _same(old, now):
             continue
+        written = True
         try:
             fact.write(old)
         except USER_ERRORS:
@@ -66,7 +72,7 @@ def _read(fact: _Fact) -> Any:
 def _same(old: Any, now: Any) -> bool:
     if isinstance(old, torch.Tensor) and isinstance(now, torch.Tensor):
         return torch.equal(old, now)
-    return bool(old is now or old == now)
+    return bool(old == now)
 
 
 def _is_short(value: Any) -> bool:

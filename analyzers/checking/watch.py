@@ -100,10 +100,12 @@ class Watch:
 
     def see(self, name: str, args: Any, kwargs: Any, result: Any) -> None:
         """Follow values to the CPU and back."""
-        outs = list(tensors_in(result))
-        if not outs or self.device.type == "cpu":
+        if self.device.type == "cpu":
             return
+        outs = list(tensors_in(result))
         ins = list(tensors_in((args, kwargs)))
+        if not any(one.is_cpu for one in (*outs, *ins)):
+            return  # all of it is on the device, as nearly always
         there, here = (any(one.device.type == kind for one in ins) for kind in (self.device.type, "cpu"))
         for out in outs:
             key = out.untyped_storage()

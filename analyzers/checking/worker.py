@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import gc
 import json
 import os
 import resource
@@ -94,6 +95,8 @@ def _refuse(connection: Connection, error: Day0Error) -> None:
 
 
 def _serve(connection: Connection, loaded: Loaded, place: Place) -> None:
+    # All that is loaded stays until the process ends: looking through it for garbage takes longer than many cases do.
+    gc.freeze()
     loaded = replace(loaded, device=use_device(loaded.device, place.device))
     with contextlib.ExitStack() as stack:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -15,13 +16,15 @@ __all__ = ["first_float", "named", "several"]
 def named(op: str, inputs: CaseInputs) -> dict[str, Any]:
     """Return every argument by name, those that were left out with their defaults. Raises Day0Error for an unknown operator."""
     found: dict[str, Any] = {}
-    for place, one in enumerate(resolve(op)._schema.arguments):
-        found[one.name] = inputs.args[place] if place < len(inputs.args) else inputs.kwargs.get(one.name, _default(one))
+    for place, (name, default) in enumerate(_arguments(resolve(op))):
+        found[name] = inputs.args[place] if place < len(inputs.args) else inputs.kwargs.get(name, default)
     return found
 
 
-def _default(argument: torch.Argument) -> Any:
-    return argument.default_value if argument.has_default_value() else None
+@cache
+def _arguments(operator: Any) -> tuple[tuple[str, Any], ...]:
+    arguments = operator._schema.arguments
+    return tuple((one.name, one.default_value if one.has_default_value() else None) for one in arguments)
 
 
 def first_float(inputs: CaseInputs) -> torch.Tensor | None:

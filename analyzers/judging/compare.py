@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
@@ -96,7 +97,7 @@ def _judgements(
     call = _Call(
         signature=signature,
         inputs=inputs,
-        got=tuple(one.detach().cpu() for one in got),
+        got=tuple((one.detach() if one.requires_grad else one).cpu() for one in got),
         reference=reference,
         contract=contract,
     )
@@ -149,8 +150,10 @@ def _values(call: _Call, choice: Choice | None, number: int) -> Iterator[Judgeme
     if not got.is_floating_point() and not got.is_complex():
         yield exact_by_either(got, expected, golden)
         return
-    yield non_finite(got, expected, golden=golden, any_kind=not _is_exact(call) and _sums_infinities(call))
-    if _is_exact(call):
+    is_exact = _is_exact(call)
+    either = False if is_exact else partial(_sums_infinities, call)
+    yield non_finite(got, expected, golden=golden, any_kind=either)
+    if is_exact:
         yield exact(got, expected.to(got.dtype), zero_sign=keeps_sign_of_zero(call.signature.op))
     else:
         yield _floats(call, got, number)
@@ -193,10 +196,10 @@ def _floats(call: _Call, got: torch.Tensor, number: int) -> Judgement:
     if adds_into_memory(op, call.inputs):
         terms = levels = most_additions(op, call.inputs)
     squares = reference.squares[number] if reference.squares else None
-    partial = partial_sums(op, golden, squares, terms)
+    sums = partial_sums(op, golden, squares, terms)
     if name in RUNNING and golden.is_floating_point():
         so_far = largest_so_far(golden.to(torch.float64), named(op, call.inputs)["dim"])
-        partial = torch.maximum(partial, so_far) if partial is not None else golden.to(torch.float64).abs()
+        sums = torch.maximum(sums, so_far) if sums is not None else golden.to(torch.float64).abs()
     source = first_float(call.inputs)
     tolerance = call.contract.tolerance if call.contract and not _is_copied(call) else tolerance_of(name)
 
@@ -211,7 +214,7 @@ def _floats(call: _Call, got: torch.Tensor, number: int) -> Judgement:
         tolerance,
         terms=terms,
         rounded=reference.rounded[number] if reference.rounded else None,
-        partial=partial,
+        partial=sums,
         among=came_from(name, source) if call.contract is None and source is not None else None,
         pointwise=(call.contract is None and is_pointwise(op)) or stands_alone(name),
         levels=levels,

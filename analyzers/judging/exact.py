@@ -5,24 +5,30 @@ from __future__ import annotations
 import torch
 
 from day0.analyzers.judging.judgement import Judgement
-from day0.analyzers.judging.words import first_true, readable, text_at
+from day0.analyzers.judging.words import first_true, readable, same_bits, text_at
 
 __all__ = ["differs", "exact", "exact_by_either"]
+
+_EQUAL = Judgement(passed=True, rule="exact", error=0.0, limit=0.0)
 
 
 def exact(got: torch.Tensor, expected: torch.Tensor, *, zero_sign: bool = False) -> Judgement:
     """Bit for bit, NaN equal to NaN: for integers, lookups and copies. With `zero_sign` 0 is not -0."""
+    if same_bits(got, expected):
+        return _EQUAL
     return _judged(got, expected, differs(got, expected, zero_sign=zero_sign))
 
 
 def exact_by_either(got: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> Judgement:
     """Every element equals that of one answer or of the other: decisions that rounding in the dtype may turn."""
+    if same_bits(got, one):
+        return _EQUAL
     return _judged(got, one, differs(got, one) & differs(got, other.to(got.dtype)))
 
 
 def _judged(got: torch.Tensor, expected: torch.Tensor, wrong: torch.Tensor) -> Judgement:
     if not bool(wrong.any()):
-        return Judgement(passed=True, rule="exact", error=0.0, limit=0.0)
+        return _EQUAL
     got, expected = readable(got), readable(expected)
     index = first_true(wrong)
     distance = (got[wrong].to(torch.float64) - expected[wrong].to(torch.float64)).abs().nan_to_num(nan=float("inf"))

@@ -15,7 +15,7 @@ import torch
 
 from day0.analyzers.judging.judgement import Judgement
 from day0.analyzers.judging.scales import row_scale
-from day0.analyzers.judging.words import index_of, readable, text_at
+from day0.analyzers.judging.words import all_finite, index_of, readable, text_at
 from day0.reference_ops._spec import Tolerance
 
 __all__ = ["floats", "relative_l2"]
@@ -41,8 +41,8 @@ class _Measured:
     """What every result may be off: rounding, documented units, another order of a sum."""
     floor: torch.Tensor
     """The same, with documented units of what the element came from."""
-    loose: torch.Tensor
-    """What running sums and bad condition allow besides, in norms up to the ceiling."""
+    loose: torch.Tensor | None
+    """What running sums and bad condition allow besides, in norms up to the ceiling; None for nothing."""
     scale: torch.Tensor
     """What errors are relative to."""
     tolerance: Tolerance
@@ -79,28 +79,30 @@ def floats(
     got, golden = _plain(got), _plain(golden)
     reference, rounded = (None if one is None else _plain(one) for one in (reference, rounded))
     partial, among = (None if one is None or one.shape != golden.shape else one for one in (partial, among))
-    finite = torch.isfinite(readable(got)) & torch.isfinite(golden)
+    finite = _finite(readable(got), golden)
     gold = _where(finite, golden.to(torch.float64))
     wide = _where(finite, readable(got).to(torch.float64, copy=True))
-    own = _own(gold, wide, got.dtype, tolerance)
+    size = gold.abs()
+    own = _own(size, wide, got.dtype, tolerance)
     error = wide.sub_(gold).abs_()
-    base = _yardstick(gold, finite, reference, rounded)
+    yard = _yardstick(gold, finite, reference, rounded)
     sums = _where(finite, partial) if partial is not None else None
-    scale = _scale(gold, sums if sums is not None else among, pointwise)
+    scale = _scale(size, sums if sums is not None else among, pointwise)
     order = math.sqrt(max(0, terms - 1)) * _eps(_computing(got.dtype))
     units = 0.0 if pointwise and among is None else tolerance.ulps * _eps(_computing(got.dtype))
     measured = _Measured(
         gold=gold,
         error=error,
-        yard=(base - gold).abs_(),
-        own=_added(own, order, sums if sums is not None else gold.abs() if order else gold, condition),
-        floor=_floor(own, gold, sums, scale, (order, condition, units), pointwise=pointwise),
-        loose=math.sqrt(levels) * _eps(got.dtype) * scale if levels else _nothing(gold),
+        yard=yard,
+        own=_added(own, order, sums if sums is not None else size, condition),
+        floor=_floor(own, size, sums, scale, (order, condition, units), pointwise=pointwise),
+        loose=math.sqrt(levels) * _eps(got.dtype) * scale if levels else None,
         scale=scale,
         tolerance=tolerance,
         ceiling=max(tolerance.ceiling, _rounding(got.dtype)) or float("inf"),
         has_yard=reference is not None or rounded is not None,
     )
+    del size
     judged = _judge(measured, got, golden)
     if judged.passed or displaced is None:
         return judged
@@ -115,18 +117,27 @@ def _judge_displaced(
 ) -> Judgement:
     """Judge again with what the golden moves by when its inputs do; what fails nevertheless keeps its first reason."""
     distance = distance.nan_to_num(nan=0.0, posinf=0.0)
-    moved = _judge(replace(measured, loose=measured.loose + DISPLACEMENT * distance), got, golden)
+    loose = measured.loose if measured.loose is not None else _nothing(measured.gold)
+    moved = _judge(replace(measured, loose=loose + DISPLACEMENT * distance), got, golden)
     note = "judged by how far the golden moves when its inputs are moved by one unit: it is badly conditioned here"
     return replace(moved, notes=(note,)) if moved.passed else judged
 
 
-def _where(finite: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    return values if bool(finite.all()) else torch.where(finite, values, 0.0)
+def _finite(got: torch.Tensor, golden: torch.Tensor) -> torch.Tensor | None:
+    """Return a mask of the places at which both are finite; None where all are, as nearly always."""
+    if got.shape == golden.shape and all_finite(got) and all_finite(golden):
+        return None
+    finite = torch.isfinite(got) & torch.isfinite(golden)
+    return None if bool(finite.all()) else finite
+
+
+def _where(finite: torch.Tensor | None, values: torch.Tensor) -> torch.Tensor:
+    return values if finite is None else torch.where(finite, values, 0.0)
 
 
 def _floor(
     own: torch.Tensor,
-    gold: torch.Tensor,
+    size: torch.Tensor,
     sums: torch.Tensor | None,
     scale: torch.Tensor,
     factors: tuple[float, float, float],
@@ -138,7 +149,7 @@ def _floor(
     if sums is not None:
         floor = _added(own, order, sums, 1.0)
     else:
-        floor = _added(own, order, gold.abs() if order and pointwise else scale, condition)
+        floor = _added(own, order, size if pointwise else scale, condition)
     return floor + units * scale if units else floor
 
 
@@ -155,42 +166,48 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _yardstick(
-    gold: torch.Tensor, finite: torch.Tensor, reference: torch.Tensor | None, rounded: torch.Tensor | None
+    gold: torch.Tensor, finite: torch.Tensor | None, reference: torch.Tensor | None, rounded: torch.Tensor | None
 ) -> torch.Tensor:
-    """Return the better of the two results in the dtype, the golden in the place of what is not finite."""
-    best = gold
+    """Return the errors of the better of the two results in the dtype, none in the place of what is not finite."""
+    best: torch.Tensor | None = None
     least = float("inf")
     for one in (reference, rounded):
         if one is None or one.shape != gold.shape:
             continue
         wide = readable(one).to(torch.float64)
-        wide = torch.where(finite & torch.isfinite(wide), wide, gold)
-        distance = float(torch.linalg.vector_norm(wide - gold))
+        if finite is not None or not all_finite(wide):
+            here = torch.isfinite(wide)
+            wide = torch.where(here if finite is None else finite & here, wide, gold)
+        error = wide - gold
+        distance = _norm(error)
         if distance < least:
-            best, least = wide, distance
-    return best
+            best, least = error, distance
+    return best.abs_() if best is not None else torch.zeros_like(gold)
 
 
-def _scale(gold: torch.Tensor, among: torch.Tensor | None, pointwise: bool) -> torch.Tensor:
+def _scale(size: torch.Tensor, among: torch.Tensor | None, pointwise: bool) -> torch.Tensor:
     if among is not None:
-        return torch.maximum(torch.where(torch.isfinite(among), among, 0.0), gold.abs())
-    return gold.abs() if pointwise else row_scale(gold)
+        return torch.maximum(torch.where(torch.isfinite(among), among, 0.0), size)
+    return size if pointwise else row_scale(size)
 
 
-def _own(gold: torch.Tensor, wide: torch.Tensor, dtype: torch.dtype, tolerance: Tolerance) -> torch.Tensor:
+def _own(size: torch.Tensor, wide: torch.Tensor, dtype: torch.dtype, tolerance: Tolerance) -> torch.Tensor:
     """Return what an element may be off relative to itself."""
     smallest = float(torch.finfo(dtype).smallest_normal)
     units = _rounding(dtype) + tolerance.ulps * _eps(_computing(dtype))
-    own = gold.abs().mul_(units).clamp_(min=smallest * _eps(dtype))
+    own = (size * units).clamp_(min=smallest * _eps(dtype))
     # Devices may take numbers below the smallest normal one for 0.
-    flushed = (wide == 0.0) & (gold.abs() < smallest)
-    return torch.where(flushed, gold.abs(), own) if bool(flushed.any()) else own
+    if int(torch.count_nonzero(wide)) == wide.numel():
+        return own
+    flushed = (wide == 0.0) & (size < smallest)
+    return torch.where(flushed, size, own) if bool(flushed.any()) else own
 
 
 def _judge(m: _Measured, got: torch.Tensor, golden: torch.Tensor) -> Judgement:
     """Judge as a whole, line by line, element by element; the first that fails speaks."""
-    error, yardstick = _share(m.error, m.gold), _share(m.yard, m.gold)
-    limit = _limit(m, yardstick)
+    norm = _norm(m.gold) or 1.0
+    error, yardstick = _norm(m.error) / norm, _norm(m.yard) / norm
+    limit = _limit(m, yardstick, norm)
     excess = m.error - _allowed(m, limit)
     index = index_of(int(excess.argmax()), got.shape) if got.numel() else None
     said = Judgement(
@@ -243,9 +260,10 @@ def _worst_line(m: _Measured, said: Judgement, whole: float) -> Judgement | None
 
 def _lines(m: _Measured, dim: int, whole: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the norms of the errors along one dimension, the largest that pass, and the norms of the golden."""
+    extra = m.loose if m.loose is not None else _nothing(m.gold)
     error, yard, gold, scale, floor, loose = (
         torch.linalg.vector_norm(one, dim=dim, keepdim=True)
-        for one in (m.error, m.yard, m.gold, m.scale, m.floor, m.loose)
+        for one in (m.error, m.yard, m.gold, m.scale, m.floor, extra)
     )
     ceiling = m.ceiling * torch.maximum(gold, scale)
     times = torch.minimum(m.tolerance.ratio * torch.maximum(yard, _usual(yard, scale) * scale), ceiling)
@@ -266,21 +284,20 @@ def _line_failed(
     )
 
 
-def _limit(m: _Measured, yardstick: float) -> float:
-    """Return the largest relative L2 error that passes."""
-    some = bool(m.gold.any())
-    units = _share(m.own, m.gold) + min(_share(m.loose, m.gold), m.ceiling)
+def _limit(m: _Measured, yardstick: float, norm: float) -> float:
+    """Return the largest relative L2 error that passes; `norm` is what errors are relative to."""
+    units = _norm(m.own) / norm + (min(_norm(m.loose) / norm, m.ceiling) if m.loose is not None else 0.0)
     if not m.has_yard:
-        return max(units, m.tolerance.ceiling if some else 0.0)
+        return max(units, m.tolerance.ceiling if bool(m.gold.any()) else 0.0)
     return max(yardstick, units, min(m.tolerance.ratio * yardstick, m.tolerance.ceiling))
 
 
 def _allowed(m: _Measured, limit: float) -> torch.Tensor:
     """Return how far each element may be off."""
-    floor = m.floor + m.loose
+    floor = m.floor if m.loose is None else m.floor + m.loose
     if not m.has_yard:
-        return floor.add_(limit * m.scale)
-    return floor.add_(torch.maximum(m.yard, _usual(m.yard, m.scale) * m.scale).mul_(ELEMENT_RATIO))
+        return floor + limit * m.scale
+    return torch.maximum(m.yard, _usual(m.yard, m.scale) * m.scale).mul_(ELEMENT_RATIO).add_(floor)
 
 
 def _usual(yard: torch.Tensor, scale: torch.Tensor) -> float:
@@ -312,4 +329,8 @@ def relative_l2(got: torch.Tensor, golden: torch.Tensor) -> float:
 
 def _share(error: torch.Tensor, golden: torch.Tensor) -> float:
     """Return |error| / |golden|, and |error| itself where the golden is all zero."""
-    return float(torch.linalg.vector_norm(error)) / (float(torch.linalg.vector_norm(golden)) or 1.0)
+    return _norm(error) / (_norm(golden) or 1.0)
+
+
+def _norm(tensor: torch.Tensor) -> float:
+    return float(torch.linalg.vector_norm(tensor))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from day0.analyzers.judging.judgement import Judgement
-from day0.analyzers.judging.words import first_true, readable, text_at
+from day0.analyzers.judging.words import all_finite, first_true, readable, text_at
 
 __all__ = ["non_finite"]
 
@@ -13,24 +15,29 @@ _KINDS = (("NaN", torch.isnan), ("+inf", torch.isposinf), ("-inf", torch.isnegin
 
 
 def non_finite(
-    got: torch.Tensor, expected: torch.Tensor, *, golden: torch.Tensor | None = None, any_kind: bool = False
+    got: torch.Tensor,
+    expected: torch.Tensor,
+    *,
+    golden: torch.Tensor | None = None,
+    any_kind: bool | Callable[[], bool] = False,
 ) -> Judgement:
     """NaN, +infinity and -infinity stand at the same places.
 
     `expected` is the same-dtype result, `golden` the one in float64. Where the two disagree, because the dtype overflows
     on the way, either will do; a golden beyond the dtype's largest number becomes what a cast to the dtype makes of it,
     and within one rounding of that number infinity and the number itself are both right. With `any_kind` NaN and the
-    infinities may stand for each other: a sum of infinite inputs is one or the other by the order of its terms.
+    infinities may stand for each other: a sum of infinite inputs is one or the other by the order of its terms. A
+    function in its place is asked only if something is not finite.
     """
     dtype, got, expected = got.dtype, readable(got), readable(expected)
     rounded = readable(golden.to(dtype)) if golden is not None else expected
-    if all(bool(torch.isfinite(one).all()) for one in (got, expected, rounded)):
+    if all(all_finite(one) for one in (got, expected, rounded)):
         return Judgement(passed=True, rule="non_finite")
     wrong = (_kinds(got) != _kinds(expected)) & (_kinds(got) != _kinds(rounded))
     if golden is not None and not golden.is_complex():
         wrong &= ~_at_the_edge(got, golden, dtype)
     notes = _notes(expected, rounded)
-    if any_kind:
+    if any_kind() if callable(any_kind) else any_kind:
         swapped = wrong & (_kinds(got) > 0) & (_kinds(expected) > 0)
         wrong &= ~swapped
         said = (

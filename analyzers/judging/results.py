@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from day0.analyzers.cases.case import CaseInputs
 from day0.analyzers.cases.copies import StoragePair
 from day0.analyzers.judging.exact import differs
 from day0.analyzers.judging.judgement import Judgement
+from day0.analyzers.judging.words import same_bits
 from day0.reference_ops.signatures import tensors_in
 
 __all__ = ["results", "side_effects"]
@@ -21,6 +23,8 @@ def side_effects(operator: Any, inputs: CaseInputs, storages: list[StoragePair])
     written = list(_written(operator, inputs))
     for pair in storages:
         after = pair.moved.cpu()
+        if same_bits(after, pair.original):
+            continue
         changed = differs(after, pair.original)
         changed = changed.any(-1) if after.is_complex() else changed  # pairs of numbers are compared, elements counted
         for tensor in written:
@@ -47,9 +51,14 @@ def results(operator: Any, output: Any, inputs: CaseInputs) -> Iterator[torch.Te
 
 def _written(operator: Any, inputs: CaseInputs) -> Iterator[torch.Tensor]:
     """Yield the arguments that the schema says are written to."""
-    for position, argument in enumerate(operator._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            value = inputs.kwargs.get(argument.name)
-            if value is None and position < len(inputs.args):
-                value = inputs.args[position]
-            yield from tensors_in(value)
+    for position, name in _written_places(operator):
+        value = inputs.kwargs.get(name)
+        if value is None and position < len(inputs.args):
+            value = inputs.args[position]
+        yield from tensors_in(value)
+
+
+@cache
+def _written_places(operator: Any) -> tuple[tuple[int, str], ...]:
+    arguments = enumerate(operator._schema.arguments)
+    return tuple((place, one.name) for place, one in arguments if one.alias_info and one.alias_info.is_write)

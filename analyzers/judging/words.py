@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
-__all__ = ["first_true", "index_of", "readable", "text_at"]
+__all__ = ["all_finite", "first_true", "index_of", "readable", "same_bits", "text_at"]
+
+_WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Integers by their size in bytes."""
+
+
+def all_finite(tensor: torch.Tensor) -> bool:
+    """Say whether no element is NaN or infinite. Takes what `readable` gives."""
+    if not tensor.is_floating_point():
+        return bool(torch.isfinite(tensor).all())
+    # One pass: whatever is not finite shows in the sum. A sum that overflows says nothing.
+    return math.isfinite(float(tensor.sum())) or bool(torch.isfinite(tensor).all())
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Say whether two tensors have one shape and dtype and the same bits: one pass, where rules need many.
+
+    False where that cannot be told by one look: complex numbers, and tensors that are conjugated or negated when read.
+    """
+    kind = _WHOLE.get(one.dtype.itemsize)
+    if kind is None or one.dtype != other.dtype or one.shape != other.shape or one.is_complex():
+        return False
+    if one.is_neg() or other.is_neg():
+        return False
+    return torch.equal(one.view(kind), other.view(kind))
 
 
 def readable(tensor: torch.Tensor) -> torch.Tensor:

@@ -11,6 +11,7 @@ from torch.utils.flop_counter import flop_registry
 from day0.devices.leaves import is_metadata_view
 from day0.devices.profile import DeviceProfile
 from day0.devices.sim.state import STATE
+from day0.reference_ops._spec import Operator
 from day0.reference_ops.load import contract_of
 from day0.reference_ops.signatures import dtype_name, tensors_in
 
@@ -28,15 +29,21 @@ def is_free(func: Any) -> bool:
     return name.partition(".")[0] in _NOTHING_RUNS or func.is_view or is_metadata_view(name)
 
 
-def spend(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-    """Count work and time of one kernel. Within a kernel of somebody's own nothing is: that counts as a whole."""
+def spend(func: Any, given: list[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    """Count work and time of one kernel. Within a kernel of somebody's own nothing is: that counts as a whole.
+
+    `given` are the tensors among the arguments.
+    """
     if STATE.inside:
         return
-    moved, flops = _bytes(func, args, kwargs, result), _flops(func, args, kwargs, result)
-    counters, name = STATE.counters, func.name()
+    name = func.name()
+    contract = contract_of(name)
+    moved = _bytes(contract, given, args, kwargs, result)
+    flops = _flops(func, contract, args, kwargs, result)
+    counters = STATE.counters
     counters.moved_bytes += moved
     counters.flops += flops
-    seconds = roofline(STATE.profile, moved, flops, _compute_dtype(args, kwargs))
+    seconds = roofline(STATE.profile, moved, flops, _compute_dtype(given))
     counters.picoseconds[name] += round(seconds * 1e12)
 
 
@@ -59,13 +66,12 @@ def run_as_one(func: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs
         result = run(*args, **kwargs)
     finally:
         STATE.inside -= 1
-    spend(func, args, kwargs, result)
+    spend(func, list(tensors_in((args, kwargs))), args, kwargs, result)
     return result
 
 
-def _flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
+def _flops(func: Any, contract: Operator | None, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
     """Count by the operator's contract, else as torch counts; 0 where nobody does."""
-    contract = contract_of(func.name())
     if contract is not None and contract.flops is not None:
         return int(contract.flops(*args, **kwargs))
     count = flop_registry.get(func._overloadpacket)
@@ -76,20 +82,27 @@ def _flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     )
 
 
-def _bytes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
+def _bytes(
+    contract: Operator | None, tensors: list[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+) -> int:
     """Count as the contract says, else each argument and each result once; what is written in place is a result.
 
     Only what lies in the device's memory counts: the way to the host has a rate of its own.
     """
-    contract = contract_of(func.name())
     if contract is not None and contract.bytes is not None:
         return int(contract.bytes(*args, **kwargs))
-    given = {name: one for name, one in kwargs.items() if name != "out"}  # it is among the results
-    return sum(
-        one.numel() * one.element_size() for one in tensors_in((args, given, result)) if one.device.type == "sim"
-    )
+    if "out" in kwargs:  # it is among the results
+        tensors = list(tensors_in((args, {name: one for name, one in kwargs.items() if name != "out"})))
+    results = (result,) if isinstance(result, torch.Tensor) else tensors_in(result)
+    total = 0
+    for one in (*tensors, *results):
+        if one.device.type == "sim":
+            total += one.nbytes
+    return total
 
 
-def _compute_dtype(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    dtypes = [dtype_name(one.dtype) for one in tensors_in((args, kwargs))]
-    return next((name for name in dtypes if "float" in name), dtypes[0] if dtypes else dtype_name(torch.float32))
+def _compute_dtype(tensors: list[torch.Tensor]) -> str:
+    for one in tensors:
+        if one.dtype.is_floating_point:
+            return dtype_name(one.dtype)
+    return dtype_name(tensors[0].dtype if tensors else torch.float32)

@@ -8,7 +8,7 @@ they must.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +45,10 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     name = func.name()
     args = numbers_as_tensors(func, args)
+    native = STATE.kernels.get(name)
+    if native is not None and not _is_overridden(name):
+        return native(*args, **kwargs)
     if _HAS_KERNEL(name, "PrivateUse1"):
-        native = STATE.kernels.get(name)
-        if native is not None and not _is_overridden(name):
-            return native(*args, **kwargs)
         return run_as_one(func, partial(_at_private_use, func), args, kwargs)
     kind = composite_kind(name)
     if kind is not None:
@@ -65,6 +65,11 @@ def _at_private_use(func: Any, *args: Any, **kwargs: Any) -> Any:
     return call_at(func, _KEYS.PrivateUse1, args, kwargs)
 
 
+@cache
+def _listed_as(name: str) -> str:
+    return f"{name.replace('::', '/')}/PrivateUse1"
+
+
 def _is_overridden(name: str) -> bool:
     """Say whether somebody has registered a kernel over the device's own, and not taken it back yet.
 
@@ -72,7 +77,7 @@ def _is_overridden(name: str) -> bool:
     Python kernel that was registered last for the operator, also after that one's library has been destroyed. And torch
     is asked which kernel it would take only where that is in doubt: each such question keeps 48 bytes for ever.
     """
-    if f"{name.replace('::', '/')}/PrivateUse1" in torch.library._impls:
+    if _listed_as(name) in torch.library._impls:
         _OVERRIDDEN.add(name)
         return True
     if name in _OWN and name not in _OVERRIDDEN:

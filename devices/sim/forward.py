@@ -12,11 +12,13 @@ from torch.utils.hooks import RemovableHandle
 from day0.devices.leaves import MASKED, syncs
 from day0.devices.sim.state import STATE
 
-__all__ = ["refuse_in_forward", "refuse_wait_in_forward", "wait_for", "watch_forward"]
+__all__ = ["refuse_in_forward", "refuse_wait_in_forward", "wait_for", "waits", "watch_forward"]
 
 _READS = frozenset({"aten::_local_scalar_dense", "aten::equal", "aten::is_nonzero"})
 _READ_NUMBERS = frozenset({"aten::masked_fill_.Tensor", "aten::index_fill_.int_Tensor"})
 """Overloads that read the tensor that is to be filled in."""
+_COUNTED = "aten::repeat_interleave.Tensor"
+"""Its result is as long as the sum of what it is given, unless the call says how long."""
 _WAYS_OUT = {
     "item": "a value is read back to the host, which has to wait for it; keep it on the device as a tensor of one "
     "element, or read it after the model",
@@ -67,12 +69,18 @@ def refuse_in_forward(kind: str) -> None:
         )
 
 
+def waits(name: str) -> bool:
+    """Say whether there are calls of an overload for which the host waits: `wait_for` says for which."""
+    base = name.partition(".")[0]
+    return name in (*_READ_NUMBERS, _COUNTED) or base in _READS or base in MASKED or syncs(name)
+
+
 def wait_for(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """Say for what the host waits after a kernel: `item`, a value; `nonzero`, a size; or nothing."""
     base = name.partition(".")[0]
     if base in _READS or name in _READ_NUMBERS:
         return "item"
-    counted = name == "aten::repeat_interleave.Tensor" and kwargs.get("output_size") is None
+    counted = name == _COUNTED and kwargs.get("output_size") is None
     return "nonzero" if counted or syncs(name) or (base in MASKED and _has_mask(args)) else ""
 
 

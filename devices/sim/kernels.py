@@ -15,10 +15,11 @@ from day0.devices.leaves import is_metadata_view
 from day0.devices.profile import DeviceProfile
 from day0.devices.sim.arithmetic import flush_subnormals, flushes, multiply_like
 from day0.devices.sim.cost import is_free, spend
-from day0.devices.sim.forward import refuse_wait_in_forward, wait_for
+from day0.devices.sim.forward import refuse_wait_in_forward, wait_for, waits
 from day0.devices.sim.own import CLOSED_COMPOSITES, OWN_KERNELS
 from day0.devices.sim.random import draw, is_random
 from day0.devices.sim.refuse import (
+    SIZED,
     refuse_index,
     refuse_lacks,
     refuse_mixed_devices,
@@ -28,7 +29,7 @@ from day0.devices.sim.refuse import (
 from day0.devices.sim.state import STATE
 from day0.devices.sim.tensor import SimTensor, raw
 from day0.devices.sim.wrap import count_transfer, place_of, wrap
-from day0.reference_ops.signatures import resolve, tensors_in
+from day0.reference_ops.signatures import dtype_of, resolve, tensors_in
 
 __all__ = ["make_kernels", "register_kernels", "run_on_cpu"]
 
@@ -37,7 +38,8 @@ Kernel = Callable[..., Any]
 
 def make_kernels(profile: DeviceProfile) -> dict[str, Kernel]:
     """Return a kernel for every aten overload with a CPU kernel, but for those that the profile takes away."""
-    return {name: _kernel_for(resolve(name), profile) for name in _granted(profile)}
+    stored = frozenset(dtype_of(name) for name in profile.storage_dtypes)
+    return {name: _kernel_for(resolve(name), profile, stored) for name in _granted(profile)}
 
 
 def register_kernels(kernels: dict[str, Kernel]) -> torch.library.Library:
@@ -65,32 +67,40 @@ def _granted(profile: DeviceProfile) -> Iterator[str]:
             yield name
 
 
-def _kernel_for(func: Any, profile: DeviceProfile) -> Kernel:
-    """Make the device's kernel of one overload: refuse like a device, compute on the CPU, wrap like a device."""
+def _kernel_for(func: Any, profile: DeviceProfile, stored: frozenset[torch.dtype]) -> Kernel:
+    """Make the device's kernel of one overload: refuse like a device, compute on the CPU, wrap like a device.
+
+    What depends on the operator alone is found here, once: every call pays for the rest.
+    """
     name = func.name()
     costs = not is_free(func)
     comes_alone = any(argument.name == "device" for argument in func._schema.arguments)
     compute = OWN_KERNELS.get(name) or _borrowed(func, profile)
+    borrowed, named, sized, may_wait = name not in OWN_KERNELS, profile.names(name), name in SIZED, waits(name)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
+        given = list(tensors_in((args, kwargs)))
         # Without a tensor of the device torch comes here by itself, and not through the tensors' dispatcher.
-        if comes_alone and not any(isinstance(one, SimTensor) for one in tensors_in((args, kwargs))):
+        if comes_alone and not any(isinstance(one, SimTensor) for one in given):
             STATE.counters.calls[name] += 1
-        if name not in OWN_KERNELS:
-            refuse_mixed_devices(func, args, kwargs)
+        if borrowed:
+            refuse_mixed_devices(func, given, args, kwargs)
         refuse_index(args, kwargs)
-        refuse_lacks(func, args, kwargs)
-        refuse_size(name, args, kwargs)
-        wait = wait_for(name, args, kwargs)
-        refuse_wait_in_forward(wait)
-        STATE.counters.host_syncs += bool(wait)
+        if named or (stored and not stored.isdisjoint([one.dtype for one in given])):
+            refuse_lacks(func, args, kwargs)
+        if sized:
+            refuse_size(name, args, kwargs)
+        if may_wait:
+            wait = wait_for(name, args, kwargs)
+            refuse_wait_in_forward(wait)
+            STATE.counters.host_syncs += bool(wait)
         try:
             result = compute(*args, **kwargs)
         except RuntimeError as error:
             refuse_what_the_host_lacks(error, place_of((*args, *kwargs.values()), kwargs.get("device")))
             raise
         if costs:
-            spend(func, args, kwargs, result)
+            spend(func, given, args, kwargs, result)
         return result
 
     return kernel
@@ -118,8 +128,9 @@ def run_on_cpu(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Do what a device with a CPU fallback does with an operator that it lacks: there, run, and back. Counted."""
     STATE.counters.fallbacks[func.name()] += 1
     before = STATE.counters.transfer_bytes
-    refuse_mixed_devices(func, args, kwargs)
-    for tensor in tensors_in((args, kwargs)):
+    given = list(tensors_in((args, kwargs)))
+    refuse_mixed_devices(func, given, args, kwargs)
+    for tensor in given:
         if isinstance(tensor, SimTensor):
             count_transfer(tensor, to_host=True, waits=True)
     result = _borrowed(func)(*args, **kwargs)

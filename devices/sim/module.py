@@ -193,6 +193,10 @@ class SimModule:
         """Return what was counted since the device was opened or the counters were reset, as it is now."""
         return STATE.counters.frozen(STATE.profile)
 
+    def fallback_calls(self) -> int:
+        """Return how many calls the device itself has sent to the CPU, without a copy of all that was counted."""
+        return STATE.counters.fallbacks.total()
+
     def reset_counters(self) -> None:
         """Start to count anew; peaks begin at what is in use now."""
         STATE.reset_counters()

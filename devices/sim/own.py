@@ -18,6 +18,7 @@ from day0.devices.sim.recurrent import RECURRENT_KERNELS
 from day0.devices.sim.refuse import refuse_mixed_devices
 from day0.devices.sim.tensor import SimTensor, raw
 from day0.devices.sim.wrap import count_between, count_transfer, on_device, wrap
+from day0.reference_ops.signatures import tensors_in
 
 __all__ = ["CLOSED_COMPOSITES", "OWN_KERNELS"]
 
@@ -80,9 +81,7 @@ def _to_copy(
     memory_format: torch.memory_format | None = None,
 ) -> torch.Tensor:
     target = device if device is not None else self.device
-    copied: torch.Tensor = torch.ops.aten._to_copy.default(
-        raw(self), dtype=dtype, device="cpu", memory_format=memory_format
-    )
+    copied: torch.Tensor = raw(self).to(device="cpu", dtype=dtype, copy=True, memory_format=memory_format)
     if target.type == "meta":
         return copied.to(target)
     index = index_of(target) if target.type == "sim" else None
@@ -109,14 +108,14 @@ def _negated(self: SimTensor) -> SimTensor:
 
 
 def _convolution(*args: Any) -> Any:
-    refuse_mixed_devices(torch.ops.aten.convolution.default, args, {})
+    refuse_mixed_devices(torch.ops.aten.convolution.default, tensors_in(args), args, {})
     return wrap(torch.ops.aten.convolution.default(*raw(args)), args)
 
 
 def _convolution_backward(grad: Any, inputs: Any, weight: Any, *rest: Any) -> Any:
     # The operator for CPUs has the sizes of the bias in fourth place.
     given = (grad, inputs, weight, [weight.shape[0]], *rest)
-    refuse_mixed_devices(torch.ops.aten.convolution_backward.default, given, {})
+    refuse_mixed_devices(torch.ops.aten.convolution_backward.default, tensors_in(given), given, {})
     return wrap(torch.ops.aten.convolution_backward.default(*raw(given)), given)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from math import prod
 from typing import Any
@@ -16,7 +17,14 @@ from day0.devices.sim.tensor import SimTensor
 from day0.devices.sim.wrap import place_of
 from day0.reference_ops.signatures import dtype_name, tensors_in
 
-__all__ = ["refuse_index", "refuse_lacks", "refuse_mixed_devices", "refuse_size", "refuse_what_the_host_lacks"]
+__all__ = [
+    "SIZED",
+    "refuse_index",
+    "refuse_lacks",
+    "refuse_mixed_devices",
+    "refuse_size",
+    "refuse_what_the_host_lacks",
+]
 
 _CPP_NAMES = {
     "bool": "Bool",
@@ -49,12 +57,17 @@ _CPU_INDEX_ALLOWED = frozenset({"aten::index", "aten::index_put", "aten::index_p
 """Real devices take index tensors from the CPU here."""
 
 
-def refuse_mixed_devices(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise RuntimeError for a tensor of another device, but for a number of the host's that is only read."""
+def refuse_mixed_devices(
+    func: Any, given: Iterable[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Raise RuntimeError for a tensor of another device, but for a number of the host's that is only read.
+
+    `given` are the tensors among the arguments.
+    """
     base = func.name().partition(".")[0]
     here: torch.device | None = None
     strange: torch.Tensor | None = None
-    for tensor in tensors_in((args, kwargs)):
+    for tensor in given:
         if isinstance(tensor, SimTensor):
             if here is None:
                 here = tensor.device
@@ -144,6 +157,10 @@ def refuse_what_the_host_lacks(error: RuntimeError, index: int) -> None:
         STATE.refuse_over_limit(int(asked.group(1)), index)
 
 
+SIZED = frozenset({"aten::resize_", "aten::empty.memory_format", "aten::empty_strided"})
+"""Overloads for which `refuse_size` has something to say."""
+
+
 def refuse_size(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise torch.OutOfMemoryError before the host is asked for memory that the device has not."""
     if name == "aten::resize_":
@@ -153,8 +170,6 @@ def refuse_size(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Non
         more = needed - self.raw.untyped_storage().nbytes()
         if more > 0:
             STATE.refuse_over_limit(more, place_of(args))
-        return
-    if name not in ("aten::empty.memory_format", "aten::empty_strided"):
         return
     dtype = kwargs.get("dtype") or torch.get_default_dtype()
     sizes = args[0]

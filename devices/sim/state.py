@@ -13,6 +13,7 @@ import torch
 
 from day0.devices.profile import DeviceProfile
 from day0.devices.sim.memory import DeviceMemory
+from day0.reference_ops.signatures import dtype_of
 
 __all__ = ["STATE", "Counters", "SimCounters", "SimState"]
 
@@ -96,6 +97,13 @@ class SimCounters:
     total_seconds: float
 
 
+class _Kept(weakref.ref[torch.UntypedStorage]):
+    """A storage that is counted. weakref.finalize would do the same at several times the cost, for every result."""
+
+    __slots__ = ("key",)
+    key: int
+
+
 class SimState:
     """The simulated devices of a process. They are closed until a profile is opened."""
 
@@ -105,10 +113,12 @@ class SimState:
         """The device's own kernels by overload; torch may have others registered over them."""
         self.inside = 0
         """How many kernels of somebody's own are running, one within the other: they count as a whole."""
+        self.held: frozenset[torch.dtype] = frozenset()
+        """What tensors may hold."""
         self._profile: DeviceProfile | None = None
         self._memory: dict[int, DeviceMemory] = {}
-        self._storages: dict[int, tuple[int, int]] = {}
-        """Device and bytes of each storage."""
+        self._storages: dict[int, tuple[int, int, _Kept]] = {}
+        """Device and bytes of each storage, and what tells when it is gone."""
         self._seconds_before = 0.0
         # Reentrant: a storage may die, and come back here, while another one is being counted.
         self._lock = threading.RLock()
@@ -139,6 +149,7 @@ class SimState:
         """Make a profile with its kernels the open one."""
         self.reset_counters()  # the time until now passed at the old profile's rates
         self._profile, self.kernels = profile, kernels
+        self.held = frozenset(dtype_of(name) for name in profile.dtypes)
 
     def reset_counters(self) -> None:
         """Start counting anew."""
@@ -161,9 +172,9 @@ class SimState:
                 return
             more = size - (known[1] if known else 0)
             self.refuse_over_limit(more, index)
-            if known is None:
-                weakref.finalize(storage, self._released, key).atexit = False
-            self._storages[key] = (index, size)
+            kept = known[2] if known is not None else _Kept(storage, self._released)
+            kept.key = key
+            self._storages[key] = (index, size, kept)
             self.memory(index).take(more)
 
     def refuse_over_limit(self, size: int, index: int) -> None:
@@ -171,10 +182,11 @@ class SimState:
         if self._profile is not None:
             self.memory(index).refuse_over(int(self._profile.memory_gib * 2**30), size)
 
-    def _released(self, key: int) -> None:
+    def _released(self, kept: weakref.ref[torch.UntypedStorage]) -> None:
         with self._lock:
-            index, size = self._storages.pop(key, (0, 0))
-            self.memory(index).give_back(size)
+            found = self._storages.pop(kept.key, None) if isinstance(kept, _Kept) else None
+            if found is not None:
+                self._memory[found[0]].give_back(found[1])
 
 
 STATE: SimState = SimState()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import weakref
-from contextlib import nullcontext
-from typing import Any, Self
+from functools import cache
+from typing import Any, Self, TypeVar
 
 import torch
 
@@ -18,6 +18,8 @@ __all__ = ["SimTensor", "raw"]
 
 _DATA: Any = torch.Tensor.data
 _STORAGE: Any = torch.Tensor.untyped_storage
+
+Sim = TypeVar("Sim", bound="SimTensor")
 
 _OUTSIDE: weakref.WeakValueDictionary[int, torch.UntypedStorage] = weakref.WeakValueDictionary()
 """The storage that torch sees of a tensor on the device, by that of the CPU tensor within."""
@@ -40,16 +42,11 @@ class SimTensor(torch.Tensor):
         # A view of a tensor from outside of inference mode is none of that mode's: torch refuses to track it otherwise.
         inference = raw.is_inference()
         same = inference == torch.is_inference_mode_enabled()
-        with nullcontext() if same else torch.inference_mode(inference):
-            made: Self = torch.Tensor._make_wrapper_subclass(
-                cls,
-                raw.size(),
-                strides=raw.stride(),
-                storage_offset=raw.storage_offset(),
-                dtype=raw.dtype,
-                device=torch.device("sim", index),
-                requires_grad=False,
-            )
+        if same:
+            made = _made(cls, raw, index)
+        else:
+            with torch.inference_mode(inference):
+                made = _made(cls, raw, index)
         made.raw = raw
         _share_storage(made)
         return made
@@ -137,6 +134,24 @@ class SimTensor(torch.Tensor):
         else:
             grad = ", requires_grad=True" if self.requires_grad else ""
         return f"{text[:-1]}, device='{self.device}'{grad})"
+
+
+def _made(cls: type[Sim], raw: torch.Tensor, index: int) -> Sim:
+    made: Sim = torch.Tensor._make_wrapper_subclass(
+        cls,
+        raw.size(),
+        strides=raw.stride(),
+        storage_offset=raw.storage_offset(),
+        dtype=raw.dtype,
+        device=_device(index),
+        requires_grad=False,
+    )
+    return made
+
+
+@cache
+def _device(index: int) -> torch.device:
+    return torch.device("sim", index)
 
 
 def _share_storage(made: SimTensor) -> None:

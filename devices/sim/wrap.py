@@ -19,21 +19,25 @@ def wrap(result: Any, given: tuple[Any, ...], device: object = None) -> Any:
 
     The others lie where they are asked for, else where the arguments are, else on the current device.
     """
-    return _wrapped(result, given, place_of(given, device))
+    tensors = [one for one in tensors_in(given) if isinstance(one, SimTensor)]
+    return _wrapped(result, tensors, _place(tensors, device))
 
 
 def place_of(given: tuple[Any, ...], device: object = None) -> int:
     """Return the index of the device on which a call runs."""
+    return _place([one for one in tensors_in(given) if isinstance(one, SimTensor)], device)
+
+
+def _place(tensors: list[SimTensor], device: object) -> int:
     if isinstance(device, torch.device) and device.type == "sim":
         return index_of(device)
-    here = (one.get_device() for one in tensors_in(given) if isinstance(one, SimTensor))
-    return next(here, current_index())
+    return tensors[0].get_device() if tensors else current_index()
 
 
-def _wrapped(result: Any, given: tuple[Any, ...], index: int) -> Any:
+def _wrapped(result: Any, given: list[SimTensor], index: int) -> Any:
     if isinstance(result, torch.Tensor):
-        for tensor in tensors_in(given):
-            if isinstance(tensor, SimTensor) and tensor.raw is result:
+        for tensor in given:
+            if tensor.raw is result:
                 return _followed(tensor)
         return on_device(result, index)
     if isinstance(result, (list, tuple)):
@@ -65,8 +69,8 @@ def on_device(tensor: torch.Tensor, index: int = 0) -> SimTensor:
             f"the sim device holds dense tensors only, and this one is {kind}; keep it dense (to_dense(), sparse=False, "
             "nn.TransformerEncoder(..., enable_nested_tensor=False))"
         )
-    name = dtype_name(tensor.dtype)
-    if name not in STATE.profile.dtypes:
+    if tensor.dtype not in STATE.held:
+        name = dtype_name(tensor.dtype)
         raise TypeError(
             f"Trying to make a {name} tensor, but the sim device '{STATE.profile.name}' does not hold {name}"
         )

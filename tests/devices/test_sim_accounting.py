@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from day0.devices.open import device_counts
+from day0.devices.open import device_counts, fallback_calls
 from day0.devices.profile import load_profile
 from day0.devices.sim.device import open_sim
 from day0.devices.sim.state import STATE, SimCounters
@@ -228,3 +228,12 @@ def test_counts_for_the_canary() -> None:
     assert after["sim_host_syncs"] - before["sim_host_syncs"] == 1
     assert after["sim_seconds"] > before["sim_seconds"]
     assert device_counts(torch.device("cpu")) == {}
+    assert fallback_calls(torch.device("cpu")) == 0
+
+
+def test_calls_that_the_device_sends_to_the_cpu_are_asked_for_alone() -> None:
+    device = open_sim(load_profile("sim").model_copy(update={"fallback": "cpu"}))
+    before = fallback_calls(device)
+    torch.ones(4, device="sim").topk(2)
+    assert fallback_calls(device) == before + 1
+    assert device_counts(device)["sim_fallbacks"] == fallback_calls(device)
