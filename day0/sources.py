@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 
 __all__ = ["sources"]
+
+_BODIES = ("body", "orelse", "finalbody", "handlers", "cases")
+"""Where statements stand in statements."""
 
 
 def sources(path: Path, packages: Sequence[ModuleType]) -> tuple[Path, ...]:
@@ -31,7 +34,7 @@ def sources(path: Path, packages: Sequence[ModuleType]) -> tuple[Path, ...]:
 def _imported(path: Path, folders: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[Path, ...]:
     """Return the files that a file imports anywhere, also inside a function."""
     found: list[Path] = []
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    for node in _statements(ast.parse(path.read_bytes())):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [one.name for one in node.names]
@@ -44,3 +47,13 @@ def _imported(path: Path, folders: tuple[tuple[str, tuple[str, ...]], ...]) -> t
                     files = (Path(folder) / f"{stem}.py" for folder in places)
                     found.extend(file for file in files if file.is_file())
     return tuple(found)
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield every statement at any depth. An import is one, and most of a tree is expressions, which hold none."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for name in _BODIES:
+            waiting.extend(getattr(node, name, ()))

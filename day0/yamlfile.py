@@ -69,7 +69,7 @@ def read_yaml(path: Path) -> YamlDocument:
     if node is None:
         raise Day0Error(str(path), "the file is empty", hint="see playbooks/ and devices/profiles/ for examples")
     lines = dict(_lines(node, (), path, set()))
-    data: object = _construct(text, path)
+    data: object = _construct(node, path)
     return YamlDocument(path=path, data=data, lines=lines, text=text)
 
 
@@ -92,9 +92,9 @@ def validate_yaml(model: type[M], document: YamlDocument) -> M:
         raise Day0Error(where, _problem(first), facts=facts, hint=hint) from None
 
 
-def _construct(text: str, path: Path) -> object:
+def _construct(node: yaml.Node, path: Path) -> object:
     try:
-        data: object = yaml.safe_load(text)
+        data: object = yaml.SafeLoader("").construct_document(node)  # not safe_load: it would read the text again
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise Day0Error(f"{path}{line}", f"malformed YAML: {error.problem}", hint="use plain values, no tags") from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 import torch
@@ -164,6 +165,10 @@ def is_metadata_view(op: str) -> bool:
 
     In-place ones are among them: `t_`, `squeeze_`, `as_strided_`.
     """
+    return _torchs_view(op) if op.startswith("aten::") else _is_view(op)  # others may come and go with a library
+
+
+def _is_view(op: str) -> bool:
     kind = composite_kind(op)
     if kind in ("out_wrapper", "explicit") and torch.Tag.inplace_view in resolve(op).tags:
         return True
@@ -171,6 +176,10 @@ def is_metadata_view(op: str) -> bool:
         return False
     # `_unsafe_view` is a view that its schema does not call one.
     return op == "aten::_unsafe_view" or bool(resolve(op).is_view)
+
+
+_torchs_view = cache(_is_view)
+"""Torch's own stay what they are, and opening the simulated device asks for each of them several times."""
 
 
 def is_plumbing(op: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,6 +20,7 @@ __all__ = [
     "Lack",
     "check_operators",
     "computes",
+    "cpu_profile",
     "list_profiles",
     "load_profile",
 ]
@@ -160,6 +161,12 @@ def load_profile(name: str) -> DeviceProfile:
     return profile
 
 
+@cache
+def cpu_profile() -> DeviceProfile:
+    """Return what the host computes, which is asked for one call after the other."""
+    return load_profile("cpu")
+
+
 def _check_basis(profile: DeviceProfile, document: YamlDocument) -> None:
     fields = tuple(DeviceProfile.model_fields)
     for name in profile.basis:
@@ -194,7 +201,9 @@ def check_operators(profile: DeviceProfile, document: YamlDocument) -> None:
     from day0.devices.leaves import is_metadata_view
 
     known = set(torch._C._dispatch_get_all_op_names())
-    bases = {name.partition(".")[0] for name in known}
+    bases: dict[str, list[str]] = {}
+    for one in known:
+        bases.setdefault(one.partition(".")[0], []).append(one)
     for section, name in [
         *(("lacks", one) for one in profile.lacks),
         *(("operators", one) for one in profile.operators),
@@ -207,7 +216,7 @@ def check_operators(profile: DeviceProfile, document: YamlDocument) -> None:
                 f"'{name}' is not an operator of torch {torch.__version__}",
                 hint=near_names(name, tuple(sorted(bases))) or "write it like aten::topk or aten::add.Tensor",
             )
-        covered = [one for one in known if one == name or one.partition(".")[0] == name]
+        covered = bases.get(name, [name] if name in known else [])
         _check_arguments(profile, document, section, name, covered)
         lack = profile.lacks.get(name) if section == "lacks" else None
         always = name.partition(".")[0] in ALWAYS_ON_DEVICE or any(is_metadata_view(one) for one in covered)

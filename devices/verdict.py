@@ -18,7 +18,6 @@ Calls are taken to stand in a module's forward, as traced ones do.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 from day0.devices.leaves import (
     Expansion,
@@ -31,7 +30,7 @@ from day0.devices.leaves import (
     wait_of,
     writes_out,
 )
-from day0.devices.profile import DTYPES, DeviceProfile, load_profile
+from day0.devices.profile import DTYPES, DeviceProfile, cpu_profile
 from day0.devices.support import Support, call_text, operator_exists, supports
 from day0.records import GAP_VERDICTS, Evidence, Leaf, Signature, Verdict
 
@@ -119,17 +118,12 @@ def _without_composite(profile: DeviceProfile, signature: Signature, support: Su
         return Classified(verdict="unknown", reason=support.reason, evidence=support.evidence)
     if profile.fallback == "raise":
         return Classified(verdict="missing", reason=support.reason, evidence=support.evidence)
-    on_cpu = supports(_cpu(), signature.op, leaf_dtypes(signature), leaf_ranks(signature))
+    on_cpu = supports(cpu_profile(), signature.op, leaf_dtypes(signature), leaf_ranks(signature))
     if on_cpu.supported:
         reason = f"{support.reason}; the device falls back to the CPU"
         return Classified(verdict="cpu_fallback", reason=reason, evidence=support.evidence)
     reason = f"{support.reason}; the device falls back to the CPU, which lacks it too: {on_cpu.reason}"
     return Classified(verdict="missing", reason=reason, evidence=support.evidence)
-
-
-@cache
-def _cpu() -> DeviceProfile:
-    return load_profile("cpu")
 
 
 def _from_leaves(

@@ -6,6 +6,7 @@ A signature is data (day0.records); this module is the only place that turns one
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from types import NoneType
 from typing import Any
 
@@ -48,6 +49,10 @@ def dtype_of(name: str) -> torch.dtype:
 
 def resolve(op: str) -> torch._ops.OpOverload:
     """Find the overload that `aten::add.Tensor` names. Raises Day0Error if torch has none of that name."""
+    return _torchs_own(op) if op.startswith("aten::") else _resolve(op)  # others may come and go with a library
+
+
+def _resolve(op: str) -> torch._ops.OpOverload:
     namespace, _, rest = op.partition("::")
     name, _, overload = rest.partition(".")
     packet = getattr(getattr(torch.ops, namespace), name, None) if namespace and name else None
@@ -55,6 +60,9 @@ def resolve(op: str) -> torch._ops.OpOverload:
     if not isinstance(found, torch._ops.OpOverload):
         raise Day0Error(op, f"torch {torch.__version__} has no operator of that name", hint="check the spelling")
     return found
+
+
+_torchs_own = cache(_resolve)
 
 
 def describe(op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:

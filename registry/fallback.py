@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from day0.devices.leaves import leaf_dtypes, leaf_ranks
-from day0.devices.profile import load_profile
+from day0.devices.profile import cpu_profile
 from day0.devices.support import supports
 from day0.hashing import hash_file
 from day0.implementation import Implementation
@@ -46,7 +46,7 @@ def refuse_fallback(signature: Signature) -> str:
     """Say why a call cannot fall back to the CPU, or return an empty text."""
     if resolve(signature.op).is_view:
         return "it returns a view, and a view cannot point from the device into the CPU's memory"
-    found = supports(load_profile("cpu"), signature.op, leaf_dtypes(signature), leaf_ranks(signature))
+    found = supports(cpu_profile(), signature.op, leaf_dtypes(signature), leaf_ranks(signature))
     name = signature.op.partition(".")[0]
     if found.supported or _composite_on_cpu(signature.op) or name.startswith("day0::"):
         return ""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
+import typer.testing
 from hypothesis import settings
 
 from tests import warm
@@ -31,6 +35,20 @@ def sim_before_backward() -> None:
     from day0.devices.sim.device import open_sim
 
     open_sim(load_profile("null"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_command_line() -> Iterator[None]:
+    """Build the command line once for all that call it in this process: that takes longer than most of what is called."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", cache(typer.main.get_command))
+        yield
+
+
+def pytest_collection_finish() -> None:
+    """Take all that was imported out of the collector's sight: a test that collects looked through millions of objects."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionfinish() -> None:

@@ -1,12 +1,14 @@
 """Run day0 in processes of their own without importing torch for each: one server imports, and forks for every command.
 
-Every command still gets a fresh process, arguments, folder, environment and streams; only the imports are done before.
-A test that is about the start itself (what is imported, how fast) must not use this.
+Every command still gets a fresh process, arguments, folder, environment and streams; only the imports are done before,
+and what day0 keeps in a process: its own kernels and operators, the CPU's profile, the command line.
+A test that is about the start itself (what is imported, how fast) must not use this, nor one that changes a file of ours.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -17,26 +19,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
+
+import typer.main
 
 __all__ = ["Server", "close", "run_warm", "server", "shim"]
 
+FOLDERS = ("analyzers", "cli", "converters", "devices", "kernels", "models", "reference_ops", "registry", "reports")
+"""Of day0: every module in them is imported once. Nothing happens at import, so a command finds what it would make."""
+
 MODULES = (
-    "day0.cli.app",
-    "day0.cli.commands",
-    "day0.cli.make",
-    "day0.cli.devices",
-    "day0.cli.diff",
-    "day0.cli.fit",
-    "day0.cli.matrix",
-    "day0.cli.ops",
-    "day0.cli.traced_inputs",
-    "day0.devices.open",
-    "day0.devices.sim.device",
-    "day0.models.source",
-    "day0.models.hf",
-    "day0.registry.collect",
-    "day0.reports.html",
     "altair",
     "transformers",
     "transformers.models.auto.modeling_auto",
@@ -193,12 +186,30 @@ def _fork(link: socket.socket, running: dict[int, socket.socket]) -> list[str] |
     return argv
 
 
+def _of_day0() -> list[str]:
+    root = Path(__file__).parents[1]
+    files = [path.relative_to(root).with_suffix("") for folder in FOLDERS for path in (root / folder).rglob("*.py")]
+    return [".".join(("day0", *path.parts)).removesuffix(".__init__") for path in sorted(files)]
+
+
+def _keep() -> None:
+    """Make what day0 keeps in a process once it was asked for, and what every command would make anew."""
+    made = cache(typer.main.get_command)
+    typer.main.get_command = made
+    made(importlib.import_module("day0.cli.app").app)
+    importlib.import_module("day0.devices.profile").cpu_profile()
+    importlib.import_module("day0.kernels.load").load_implementations()
+    importlib.import_module("day0.registry.collect").references()
+
+
 def _main() -> None:
     # As day0 sets them before it imports transformers.
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
     del sys.path[0]  # this folder has one that is called day0
-    for name in MODULES:
+    for name in (*_of_day0(), *MODULES):
         importlib.import_module(name)
+    _keep()
+    gc.freeze()  # a fork that looks through all of that for cycles would have to copy it
     argv = _serve(Path(sys.argv[1]))
     sys.argv = ["day0", *(argv or [])]
     sys.path.insert(0, str(Path.cwd()))  # as `python -m day0` has it

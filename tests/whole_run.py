@@ -29,6 +29,9 @@ IMPLEMENTATIONS = (
 )
 """
 
+FEW = ["num_hidden_layers=1", "mla_layers=[]", "vision=false"]
+"""Of the toy: every record is read again by each test that changes a byte."""
+
 REPRO = "repro/0123456789abcdef-ordinary-0"
 
 
@@ -36,7 +39,7 @@ def make_whole_run(run: Path, kernel: Path) -> None:
     """Make it, with a user's kernel, one failed case, a failed canary stage and a report."""
     kernel.write_text(KERNEL)
     commands.trace(
-        model="toy", run=run, sets=[], dtype="float32", mode="auto", shrink=False, batch=1, phases=["prefill=4"],
+        model="toy", run=run, sets=FEW, dtype="float32", mode="auto", shrink=False, batch=1, phases=["prefill=4"],
         trust_remote_code=False, force=False, json=False,
     )  # fmt: skip
     commands.stage(name="inventory", run=run, force=False, json=False, device="sim")

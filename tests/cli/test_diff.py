@@ -23,7 +23,8 @@ def day0(*words: object) -> Result:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a run folder with a trace and an inventory of the toy, once for all tests here."""
     folder = tmp_path_factory.mktemp("diff") / "run"
-    done = day0("trace", "toy", "--run", folder, "--phase", "prefill=4", "--phase", "decode=1@4")
+    few = ("--set", "num_hidden_layers=1", "--set", "mla_layers=[]", "--set", "vision=false")
+    done = day0("trace", "toy", *few, "--run", folder, "--phase", "prefill=4", "--phase", "decode=1@4")
     assert done.exit_code == 0, done.output
     assert day0("inventory", "--run", folder, "--device", "sim").exit_code == 0
     return folder

@@ -16,6 +16,9 @@ from tests.warm import run_warm
 
 PLAYBOOKS = Path(__file__).resolve().parents[2] / "playbooks"
 
+FEW_LAYERS = "--set num_hidden_layers=2 --set mla_layers=[2] --set vision=false"
+"""One layer of each kind of the toy: fewer calls, and every operator of its text."""
+
 Done = subprocess.CompletedProcess[str]
 Day0 = Callable[..., Done]
 

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from day0.analyzers.checking.leftovers import children_of
-from tests.flow.conftest import is_running, only_traced_calls, run_day0
+from tests.flow.conftest import FEW_LAYERS, is_running, only_traced_calls, run_day0
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small trace of the toy, checked without disturbance."""
     cwd = tmp_path_factory.mktemp("resume")
-    for command in ("trace toy --phase prefill=12", "inventory --device sim", "register", "check"):
+    for command in (f"trace toy {FEW_LAYERS} --phase prefill=12", "inventory --device sim", "register", "check"):
         if command == "check":
             only_traced_calls(cwd / "r")
         done = run_day0(*command.split(), "--run", "r", cwd=cwd)

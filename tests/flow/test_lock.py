@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,12 +40,26 @@ IMPLEMENTATIONS = (
 Day0 = Callable[..., int]
 
 
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model and a run folder that is checked, on the simulated device."""
+    cwd = tmp_path_factory.mktemp("lock")
+    (cwd / "model.py").write_text(MODEL)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(cwd)
+        _check(cwd / "run")
+    return cwd
+
+
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run folder that is checked, on the simulated device."""
+def folder(checked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The run folder in a copy of that, for one test to change."""
+    shutil.copytree(checked, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "model.py").write_text(MODEL)
-    run = tmp_path / "run"
+    return tmp_path / "run"
+
+
+def _check(run: Path) -> None:
     commands.trace(
         model="py:model.py:make",
         run=run,
@@ -61,7 +76,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     _stage("inventory", run, device="sim")
     assert _stage("register", run) == 0
     assert _stage("check", run) == 0
-    return run
 
 
 def _stage(name: str, run: Path, **options: Any) -> int:

@@ -9,14 +9,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.flow.conftest import only_traced_calls, run_day0
+from tests.flow.conftest import FEW_LAYERS, only_traced_calls, run_day0
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small trace of the toy without a decode phase: the model level runs prompts alone."""
     cwd = tmp_path_factory.mktemp("model")
-    for command in ("trace toy --phase prefill=9", "inventory --device null", "register"):
+    for command in (f"trace toy {FEW_LAYERS} --phase prefill=9", "inventory --device null", "register"):
         done = run_day0(*command.split(), "--run", "r", cwd=cwd)
         assert done.returncode == 0, done.stderr
     only_traced_calls(cwd / "r", level="all")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.flow.conftest import Day0, only_traced_calls
+from tests.flow.conftest import FEW_LAYERS, Day0, only_traced_calls
 
 WRONG = Path(__file__).with_name("outside_author.py")
 RULES = {
@@ -18,7 +18,7 @@ RULES = {
 
 def test_each_is_caught_on_traced_calls_by_a_rule_that_is_named(day0: Day0, tmp_path: Path) -> None:
     run = ("--run", "r")
-    done = day0("trace", "toy", *run)
+    done = day0("trace", "toy", *FEW_LAYERS.split(), *run)
     assert done.returncode == 0, done.stderr
     assert day0("inventory", "--device", "sim", "--with", WRONG, *run).returncode == 0
     done = day0("register", "--namespace", "kimi/k3.1", *run)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.flow.conftest import Day0, only_traced_calls, run_day0
+from tests.flow.conftest import FEW_LAYERS, Day0, only_traced_calls, run_day0
 
 PLANTED = {
     "matmul_coarse_inputs": "aten::mm",
@@ -21,7 +21,7 @@ PLANTED = {
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small trace of the toy, ready for the check on the device that lacks nothing."""
     cwd = tmp_path_factory.mktemp("plant")
-    for command in ("trace toy --phase prefill=12", "inventory --device null", "register"):
+    for command in (f"trace toy {FEW_LAYERS} --phase prefill=12", "inventory --device null", "register"):
         done = run_day0(*command.split(), "--run", "r", cwd=cwd)
         assert done.returncode == 0, done.stderr
     only_traced_calls(cwd / "r")

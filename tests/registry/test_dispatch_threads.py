@@ -48,7 +48,7 @@ def _version(number: int, device: torch.device) -> Version:
     ours = implementation("day0::kda_gate", gate, id=f"gate{number}", namespace=name)
     torchs = implementation("aten::silu", silu, id=f"silu{number}", namespace=name)
     lock = lock_of((ours, ("float32",) * 3), (torchs, ("float32",)), device=device.type)
-    return config_of(KINDS[number]), (ours, torchs), lock
+    return config_of(KINDS[number], num_hidden_layers=2, mla_layers=(2,)), (ours, torchs), lock
 
 
 def _run(version: Version, device: torch.device, barrier: threading.Barrier) -> tuple[torch.Tensor, list[int]]:

@@ -61,7 +61,7 @@ def small(name: str, dtype: torch.dtype = torch.float32) -> Any:
 
 def ids(name: str, tokens: int) -> torch.Tensor:
     """Return the same token ids [2, tokens] every time."""
-    return torch.randint(1, opened(name).vocab_size, (2, tokens), generator=torch.Generator().manual_seed(3))
+    return torch.randint(1, opened(name, "eager").vocab_size, (2, tokens), generator=torch.Generator().manual_seed(3))
 
 
 def logits(model: nn.Module, ids_BS: torch.Tensor) -> list[torch.Tensor]:
