@@ -24,7 +24,7 @@ names=("$@")
 
 step environment 60 "$PYTHON" -c 'import torch, triton, day0.kernels.load as k; print(torch.__version__, triton.__version__, torch.cuda.get_device_name(), len(k.load_implementations()))'
 
-if wanted kda; then # what no card has run yet: right, then tiles that belong together, then beside its peer
+if wanted kda; then # right, then tiles that belong together, then beside its peer
   step kda_check 120 "$PYTHON" -c 'from day0.analyzers.kernel_check import check_kernel as check; from day0.kernels.load import load_implementations as load; from tests.kernels.hard_calls import hard_calls as hard; one = next(i for i in load() if i.operator == "day0::kda_chunked" and "triton" in i.origin); bad = [f for calls in (None, hard(one.operator)) for f in check(one, "cuda", calls=calls) if f.status not in ("pass", "skipped")]; print(*bad, sep="\n"); raise SystemExit(len(bad))'
   step kda_tune 420 "$PYTHON" benchmarks/gpu/kernels.py --only kda_chunked --tune --in-process --seconds 380 --minutes 7 --tuned "$OUT/kda.yaml" --out "$OUT/kda.json"
 fi
