@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from day0.analyzers.ranks.board import RankBoard
-from day0.analyzers.ranks.setting import LEAVING, RanksSetting
+from day0.analyzers.ranks.setting import LEAVING, LOST, RanksSetting
 from day0.errors import Day0Error
 from day0.records import RankResult
 
@@ -27,7 +27,6 @@ GRACE_S = 30.0
 """How long torchrun may take to end all ranks after one has ended."""
 LOG_LINES = 12
 LOG_BYTES = 1 << 16
-_LOST = re.compile(r"connection (closed|reset|refused)|broken pipe|remote (process|peer|worker)", re.IGNORECASE)
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|Warning)?(: |$)")
 LAST_WORDS_S = 0.5
 """What a hanging rank gets to write where it stands."""
@@ -177,7 +176,7 @@ def _end(ranks: _Ranks, number: int, codes: dict[int, int], hung: dict[int, str]
     if ended and not said:
         return RankResult(rank=number, status="stopped" if codes or hung else "done", phase=where)
     # What a rank raises that has given its part to a collective, or lost a connection, is that another one was lost.
-    lost = bool(board.inside) and (board.waits or _LOST.search(said) is not None)
+    lost = bool(board.inside) and (board.waits or LOST.search(said) is not None)
     status = "stopped" if said and lost else "raised" if said else "died"
     reason = said or _how(code or 0)
     return RankResult(rank=number, status=status, reason=reason, phase=where, exit_code=code, log_tail=lines)

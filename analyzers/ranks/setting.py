@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 from pydantic import BaseModel, ConfigDict
 
 from day0.devices.profile import DeviceProfile
 from day0.playbook import ModelPlan, RegisterPlan
 from day0.records import Lock, RankResult
 
-__all__ = ["LEAVING", "Facts", "RanksSetting", "backend_of"]
+__all__ = ["LEAVING", "LOST", "Facts", "RanksSetting", "backend_of"]
 
+LOST = re.compile(r"connection (closed|reset|refused)|broken pipe|remote (process|peer|worker)", re.IGNORECASE)
+"""What a rank raises because another one is gone."""
 LEAVING = "leaving"
 """The phase of a rank that has nothing left to do: that its process ends then is no loss."""
 

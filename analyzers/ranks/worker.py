@@ -12,6 +12,7 @@ import os
 import resource
 import signal
 import sys
+import time
 import traceback
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ from day0.analyzers.ranks.lock import implementations_of
 from day0.analyzers.ranks.memory import held_bytes, measure_step
 from day0.analyzers.ranks.passes import Followed, Generated, Rank, follow, generate, time_steps
 from day0.analyzers.ranks.reference import Reference, make_reference, read_reference, write_reference
-from day0.analyzers.ranks.setting import LEAVING, Facts, RanksSetting, backend_of
+from day0.analyzers.ranks.setting import LEAVING, LOST, Facts, RanksSetting, backend_of
 from day0.analyzers.resident import peak_resident
 from day0.devices.open import open_torch_device
 from day0.models.source import open_model
@@ -47,6 +48,8 @@ from day0.registry.dispatch import activate
 __all__ = ["main"]
 
 PROMPT_SEED = 2
+OTHERS_S = 3.0
+"""What torchrun gets to see which rank is gone, before those end that lost it; it then ends them at once."""
 SHORT = 4
 """Lines of a message that leave room for where it was raised."""
 NOT_FOLLOWED = Followed(metrics={}, logits={}, first_divergent="", divergence="", wrong_choices={})
@@ -71,6 +74,9 @@ class _Telling:
             traceback.print_exception(error)
             _say_again(error)
             sys.stderr.flush()
+            if LOST.search(str(error)):
+                # torchrun names one rank that failed: the one that was lost has to be the first that it sees.
+                time.sleep(OTHERS_S)
 
 
 def _say_again(error: BaseException) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from day0.analyzers.ranks import worker
 from day0.analyzers.ranks.board import RankBoard
 from day0.analyzers.ranks.launch import _exception
 from day0.analyzers.ranks.lock import implementations_of, lock_of, words_of
@@ -78,6 +79,16 @@ def test_what_was_chosen_runs_in_the_process_of_a_rank(tmp_path: Path) -> None:
         torch.ops.day0.topk_tokens(torch.randn(1, 1, 8), 2)
         assert isinstance(active, ActiveLock)
         assert [tally.calls() for tally in active.tallies.values()] == [1]
+
+
+def test_who_lost_another_rank_ends_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    # torchrun names one rank that failed: both within one of its looks, and it might be the wrong one.
+    waited: list[float] = []
+    monkeypatch.setattr(worker.time, "sleep", waited.append)
+    for error in (RuntimeError("[pair.cc:553] Connection closed by peer [127.0.0.1]:1"), ValueError("of its own")):
+        with pytest.raises(type(error)), worker._Telling():
+            raise error
+    assert waited == [worker.OTHERS_S]
 
 
 def test_a_long_message_does_not_hide_what_was_raised(capsys: pytest.CaptureFixture[str]) -> None:
