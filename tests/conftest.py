@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import ipaddress
 import os
+import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -24,6 +26,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):  # an xdist worker: the workers share the cores already
         os.environ["OMP_NUM_THREADS"] = "1"
         os.environ["MKL_NUM_THREADS"] = "1"
+    # A shell that runs the tests in the background lets them ignore interrupts, and with them all that they start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     settings.register_profile("day0", deadline=None, print_blob=True)
     settings.load_profile("day0")
 
