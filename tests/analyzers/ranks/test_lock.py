@@ -5,6 +5,7 @@ Shape suffixes: B batch, S queries, T keys.
 
 from __future__ import annotations
 
+import time
 import traceback
 from pathlib import Path
 
@@ -84,7 +85,7 @@ def test_what_was_chosen_runs_in_the_process_of_a_rank(tmp_path: Path) -> None:
 def test_who_lost_another_rank_ends_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     # torchrun names one rank that failed: both within one of its looks, and it might be the wrong one.
     waited: list[float] = []
-    monkeypatch.setattr(worker.time, "sleep", waited.append)
+    monkeypatch.setattr(time, "sleep", waited.append)
     for error in (RuntimeError("[pair.cc:553] Connection closed by peer [127.0.0.1]:1"), ValueError("of its own")):
         with pytest.raises(type(error)), worker._Telling():
             raise error
