@@ -13,7 +13,7 @@ from day0.registry.ahead import ambiguities, holes
 from day0.registry.fallback import cpu_fallback, refuse_fallback
 from day0.registry.resolve import candidates_for, choose
 
-__all__ = ["make_lock", "refuse_unknown_replacements", "upgrade", "without_fallbacks"]
+__all__ = ["asked_for", "entry_of", "make_lock", "refuse_unknown_replacements", "upgrade", "without_fallbacks"]
 
 Group = tuple[str, tuple[str, ...]]
 
@@ -43,8 +43,8 @@ def make_lock(
         looked_at.setdefault(group[0], []).extend(calls)
         chosen, decisions = _choose(group[0], calls, members, known, profile, plan, namespaces)
         if chosen is not None:
-            entries.append(_lock_entry(group, members, chosen, decisions))
-        elif any(member.is_gap for member in members) or _asked_for(group[0], plan):
+            entries.append(entry_of(group, tuple(sorted(member.id for member in members)), chosen, decisions))
+        elif any(member.is_gap for member in members) or asked_for(group[0], plan):
             gaps.append(_gap(group, members, decisions))
     return Lock(
         device=inventory.device,
@@ -110,7 +110,8 @@ def _names(asked: str, op: str) -> bool:
     return asked in (op, op.partition(".")[0])
 
 
-def _asked_for(op: str, plan: RegisterPlan) -> bool:
+def asked_for(op: str, plan: RegisterPlan) -> bool:
+    """Say whether the plan asks to replace an operator, though the device may have it."""
     return any(_names(asked, op) for asked in plan.replace)
 
 
@@ -118,7 +119,7 @@ def _groups(inventory: Inventory, plan: RegisterPlan) -> dict[Group, list[Invent
     groups: dict[Group, list[InventoryEntry]] = {}
     for entry in inventory.entries:
         waits = entry.device_verdict in GAP_VERDICTS or entry.device_verdict == "decomposes_with_sync"
-        if waits or _asked_for(entry.op, plan):
+        if waits or asked_for(entry.op, plan):
             groups.setdefault((entry.op, entry.dtypes), []).append(entry)
     return groups
 
@@ -157,13 +158,14 @@ def _fall_back(
     return (None if reasons else one), (*decisions, decision)
 
 
-def _lock_entry(
-    group: Group, members: list[InventoryEntry], chosen: Implementation, decisions: tuple[Decision, ...]
+def entry_of(
+    group: Group, signatures: tuple[str, ...], chosen: Implementation, decisions: tuple[Decision, ...]
 ) -> LockEntry:
+    """Return the entry of an operator and its dtypes for what was chosen."""
     return LockEntry(
         operator=group[0],
         dtypes=group[1],
-        signatures=tuple(sorted(member.id for member in members)),
+        signatures=signatures,
         identity=chosen.identity,
         kind=chosen.kind,
         source_hash=chosen.source_hash,

@@ -18,6 +18,7 @@ from day0.implementation import Implementation
 from day0.playbook import RegisterPlan
 from day0.records import Lock, LockEntry, Signature
 from day0.registry.collect import collect
+from day0.registry.lock import asked_for, entry_of
 from day0.registry.namespaces import load_parents, search_path
 from day0.registry.resolve import candidates_for, choose
 
@@ -39,8 +40,7 @@ def lock_of(
     key = torch._C._dispatch_key_for_device(profile.torch_device)
     groups: dict[tuple[str, tuple[str, ...]], list[Signature]] = defaultdict(list)
     for call in calls:
-        asked = any(name in (call.op, call.op.partition(".")[0]) for name in plan.replace)
-        if asked or not torch._C._dispatch_has_kernel_for_dispatch_key(call.op, key):
+        if asked_for(call.op, plan) or not torch._C._dispatch_has_kernel_for_dispatch_key(call.op, key):
             groups[call.op, leaf_dtypes(call)].append(call)
     if not groups:
         return None
@@ -69,17 +69,7 @@ def _entry(
             facts=tuple(f"{one.candidate}: {one.reason}" for one in decisions),
             hint="register one that does (`day0 ops new`), or take --device cpu",
         )
-    return LockEntry(
-        operator=op,
-        dtypes=dtypes,
-        signatures=(),
-        identity=chosen.identity,
-        kind=chosen.kind,
-        source_hash=chosen.source_hash,
-        origin=chosen.origin,
-        decisions=decisions,
-        distribution=chosen.distribution,
-    )
+    return entry_of((op, dtypes), (), chosen, decisions)
 
 
 def words_of(locks: Mapping[int, Lock | None]) -> tuple[str, ...]:
